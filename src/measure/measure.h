@@ -35,6 +35,7 @@ enum step_part {
     PART_QUEUE,     /* between the host and the GPU: the start of its work, and until the host knows of the end */
     PART_ENQUEUE,   /* the host's own work around the GPU's: inputs, the driver's call, results */
     PART_LIST,      /* stages of the neighbor list, on a GPU also among PART_DEVICE */
+    PART_PACE,      /* no time: how many times as long as at its best the core took for a fixed chain, just after the step */
     N_PARTS
 };
 

@@ -4,9 +4,8 @@
 // definitions below, so that nothing depends on how busy the machine is.
 #include <cjson/cJSON.h>
 
-#include "profile/profile.h"
-#include "synthetic.h"
 #include "synthetic_clock.h"
+#include "synthetic_steps.h"
 
 static process_events planted_events = {.cpu_ns = -1}; // no clock of the thread: causes by what happens
 static process_watch_seen planted_seen = {.wait_ns = -1};
@@ -225,38 +224,11 @@ static void test_what_is_usual_explains_nothing(void **state)
     }
 }
 
-// N steps of 1 ms, every tenth of them as given; which cause takes how much of the excess.
-enum { N = 1000 };
-static mlff_profile *divided_on(const char *device, double ms, uint32_t tags, const float *parts_of_slow, double cpu_share)
-{
-    double *times = base_alloc(N, sizeof *times, "times");
-    uint16_t *all_tags = base_alloc(N, sizeof *all_tags, "tags");
-    float *parts = base_alloc((size_t)N * N_PARTS, sizeof *parts, "parts");
-    mlff_profile *profile;
-    assert_ok(profile_new(&profile));
-    for (int i = 0; i < N; i++) {
-        bool slow = i % 10 == 7;
-        times[i] = slow ? ms : 1.0;
-        all_tags[i] = (uint16_t)(slow ? tags : 0);
-        for (int k = 0; k < N_PARTS; k++) parts[i * N_PARTS + k] = slow && parts_of_slow ? parts_of_slow[k] : 0.0f;
-        if (!slow) parts[i * N_PARTS + PART_CPU] = (float)(cpu_share * 1e6);
-        if (!parts_of_slow || parts_of_slow[PART_LIST] == 0.0f) parts[i * N_PARTS + PART_LIST] = NAN; // the list has no clock
-    }
-    assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
-    profile->summary.n_steps = N;
-    profile->rebuild_median_ms = 2.0;
-    profile->other_median_ms = 1.0;
-    assert_ok(profile_set(&profile->device, device));
-    assert_ok(causes_derive(profile, times, all_tags, parts_of_slow ? parts : NULL, N));
-    base_free(times);
-    base_free(all_tags);
-    base_free(parts);
-    return profile;
-}
-
+// 1000 steps of 1 ms, every tenth of them as given; which cause takes how much of the excess.
+enum { N = STEPS_N };
 static mlff_profile *divided(double ms, uint32_t tags, const float *parts_of_slow, double cpu_share)
 {
-    return divided_on("cpu", ms, tags, parts_of_slow, cpu_share);
+    return synthetic_every_tenth("cpu", ms, tags, parts_of_slow, cpu_share);
 }
 
 // Without a clock of the thread: of several things in one step the most telling one is the cause; a rebuild is, if the step took
@@ -356,20 +328,14 @@ static void test_scatter_is_not_work(void **state)
 {
     (void)state;
     for (int planted = 0; planted < 2; planted++) {
-        double times[N];
-        uint16_t tags[N] = {0};
-        float parts[N * N_PARTS] = {0};
-        mlff_profile *profile;
+        synthetic_steps s = {0};
         int order[N_CAUSES], n_named;
         for (int i = 0; i < N; i++) {
             double u = base_random_uniform(11, 0, (uint64_t)i);
-            times[i] = 1.0 + 0.2 * -log(u) + (planted && i % 10 == 7 ? 6.0 : 0.0); // a tenth of the steps is 0.46 ms longer
-            parts[i * N_PARTS + PART_CPU] = (float)(times[i] * 1e6);
+            s.times[i] = 1.0 + 0.2 * -log(u) + (planted && i % 10 == 7 ? 6.0 : 0.0); // a tenth of the steps is 0.46 ms longer
+            s.parts[i][PART_CPU] = (float)(s.times[i] * 1e6);
         }
-        assert_ok(profile_new(&profile));
-        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
-        profile->summary.n_steps = N;
-        assert_ok(causes_derive(profile, times, tags, parts, N));
+        mlff_profile *profile = synthetic_steps_told(&s, true, "", (profile_tail){0});
         n_named = tail_order(&profile->tail, true, order);
         assert_int_equal(n_named, planted);
         if (planted) assert_int_equal(order[0], CAUSE_WORK);
@@ -429,7 +395,7 @@ static void test_causes_on_a_gpu(void **state)
         {{[PART_CPU] = 1e6f, [PART_DEVICE] = NAN, [PART_QUEUE] = NAN, [PART_ENQUEUE] = NAN}, CAUSE_DEVICE_QUEUE},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        mlff_profile *profile = divided_on("cuda:0", 6.0, 0, cases[k].parts, 1.0);
+        mlff_profile *profile = synthetic_every_tenth("cuda:0", 6.0, 0, cases[k].parts, 1.0);
         double share = profile->tail.excess_ms[cases[k].expected] / tail_excess_ms(&profile->tail);
         if (!(share > 0.999)) fail_msg("case %zu: %.3f is %s", k, share, profile_cause_names[cases[k].expected]);
         mlff_profile_destroy(profile);
@@ -458,7 +424,7 @@ static void test_a_rebuild_takes_what_its_clock_says(void **state)
         {"cpu", 1.8, {[PART_CPU] = 1.8e6f, [PART_LIST] = 0.7e6f}, CAUSE_REBUILD, 1.0, 1.0},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        mlff_profile *profile = divided_on(cases[k].device, cases[k].ms, TAG_REBUILD, cases[k].parts, 1.0);
+        mlff_profile *profile = synthetic_every_tenth(cases[k].device, cases[k].ms, TAG_REBUILD, cases[k].parts, 1.0);
         const double excess = tail_excess_ms(&profile->tail);
         assert_near(profile->tail.excess_ms[cases[k].first] / excess, cases[k].first_share, 1e-3);
         assert_near(profile->tail.excess_ms[CAUSE_REBUILD] / excess, cases[k].rebuild_share, 1e-3);
@@ -538,131 +504,6 @@ static void test_what_is_named(void **state)
     assert_int_equal(order[0], CAUSE_BLOCKED);
 }
 
-// A thread that has ended may have waited for a CPU, how long is not known: steps in which it waited least tell what the others waited
-// for, where other programs run. On a crowded machine threads that work in nearly all blocked steps are what these waited for;
-// threads that work in one of three are not, and a sleep stays one.
-static void test_threads_that_end(void **state)
-{
-    (void)state;
-    static const struct {
-        double stretch, cpu_wait;
-        double blocked_ms[3]; // of each third slow step
-        float others_ns[3];
-        bool all_threads; // else steps in which others worked for half of the time
-    } cases[] = {{1.0, 0.0, {3, 10, 10}, {2.5e6f, 2.5e6f, 2.5e6f}, false},
-                 {1.5, 0.0, {3, 10, 10}, {2.5e6f, 2.5e6f, 2.5e6f}, true},
-                 {4.0, 0.0, {40, 50, 60}, {2.5e6f, 2.5e6f, 2.5e6f}, false},
-                 {4.0, 0.7, {40, 50, 60}, {2.5e6f, 2.5e6f, 2.5e6f}, true},
-                 {4.0, 0.7, {40, 50, 60}, {2.5e6f, 0, 0}, false},
-                 {4.0, 0.7, {5, 5, 5}, {1e3f, 1e3f, 1e3f}, false},
-                 {4.0, 0.7, {400, 500, 600}, {2.5e6f, 2.5e6f, 2.5e6f}, false}};
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        double times[N], total = 0.0, threads = 0.0;
-        uint16_t tags[N] = {0};
-        float parts[N * N_PARTS] = {0};
-        mlff_profile *profile;
-        for (int i = 0; i < N; i++) {
-            bool slow = i % 10 == 7;
-            double blocked = slow ? cases[c].blocked_ms[i / 10 % 3] : 0.0;
-            float others = slow ? cases[c].others_ns[i / 10 % 3] : 0.0f;
-            times[i] = 1.0 + blocked;
-            total += blocked;
-            threads += cases[c].all_threads || (double)others > 0.5e6 * blocked ? blocked : 0.0;
-            parts[i * N_PARTS + PART_CPU] = 1e6f;
-            parts[i * N_PARTS + PART_OTHERS] = others;
-        }
-        assert_ok(profile_new(&profile));
-        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
-        profile->summary.n_steps = N;
-        profile->tail.stretch = cases[c].stretch;
-        profile->tail.cpu_wait_share = cases[c].cpu_wait;
-        assert_ok(causes_derive(profile, times, tags, parts, N));
-        if (fabs(profile->tail.excess_ms[CAUSE_THREADS] - threads) > 1e-2) // parts are float32
-            fail_msg("case %zu: other threads took %g of %g ms, expected %g", c, profile->tail.excess_ms[CAUSE_THREADS], total,
-                     threads);
-        assert_near(profile->tail.excess_ms[CAUSE_BLOCKED], total - threads, 1e-2);
-        mlff_profile_destroy(profile);
-    }
-}
-
-// Other threads of one or two steps are not named on a crowded machine, where they may have lacked a CPU; with one thread the advice is not
-// to take fewer.
-static void test_single_waits_for_threads(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t n_steps;
-        double cpu_wait;
-        int named;
-    } cases[] = {{1, 0.0, 1}, {2, 0.6, 0}, {3, 0.6, 1}};
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        profile_tail tail = {.share = 0.8, .cpu_wait_share = cases[k].cpu_wait};
-        int order[N_CAUSES];
-        tail.excess_ms[CAUSE_THREADS] = 19.0;
-        tail.excess_ms[CAUSE_CPU_WAIT] = 81.0;
-        tail.n_by_cause[CAUSE_THREADS] = cases[k].n_steps;
-        if (tail_order(&tail, true, order) != cases[k].named) fail_msg("case %zu: expected %d", k, cases[k].named);
-    }
-    for (int n_threads = 1; n_threads <= 2; n_threads++) {
-        static const float parts[N_PARTS] = {[PART_CPU] = 1e6f, [PART_WAIT] = 49e6f};
-        mlff_profile *profile = divided(50.0, TAG_PREEMPTED, parts, 1.0);
-        char crowd[400];
-        profile->tail.cpu_wait_share = 0.5;
-        profile->ceilings.n_threads = n_threads;
-        assert_true(tail_crowded(profile, crowd, sizeof crowd));
-        assert_int_equal(strstr(crowd, "fewer threads") != NULL, n_threads > 1);
-        mlff_profile_destroy(profile);
-    }
-}
-
-// Waiting for a CPU: one plain sentence, and no advice about the model, whose stages are ranked by medians.
-static void test_crowded_machine(void **state)
-{
-    (void)state;
-    for (int crowded = 0; crowded < 2; crowded++) {
-        static const float parts[N_PARTS] = {[PART_CPU] = 1e6f, [PART_WAIT] = 49e6f};
-        mlff_profile *profile = divided(50.0, TAG_PREEMPTED, parts, 1.0);
-        char *text, crowd[400];
-        int n_named = 0;
-        static const struct {
-            mlff_stage stage;
-            double mean, median;
-        } rows[] = {{{"message", "forward", 0, ""}, 5.4, 0.05}, {{"update", "forward", 0, ""}, 0.9, 0.9}};
-        for (int k = 0; k < 2; k++)
-            assert_ok(
-                profile_add_stage(profile, &rows[k].stage, &(mlff_statistics){.mean = rows[k].mean, .median = rows[k].median}));
-        profile->stages_measured = true;
-        profile->tail.cpu_wait_share = crowded ? 0.83 : 0.01;
-        assert_ok(profile_derive(profile));
-        assert_int_equal(tail_crowded(profile, crowd, sizeof crowd), crowded);
-        assert_int_equal(synthetic_recommended(profile, "the machine is busy"), crowded);
-        assert_int_equal(synthetic_recommended(profile, "a smaller cutoff"), 0);
-        assert_int_equal(synthetic_recommended(profile, "update"), !crowded);
-        assert_ok(mlff_profile_text(profile, 120, &text));
-        for (const char *at = text; (at = strstr(at, "83 % of the time")); at++) n_named++;
-        assert_int_equal(n_named > 0, crowded);
-        mlff_text_free(text);
-        mlff_profile_destroy(profile);
-    }
-}
-
-// Steps that wait for other threads: on a crowded machine these may lack a CPU, and no lock is blamed.
-static void test_advice_about_threads(void **state)
-{
-    (void)state;
-    for (int crowded = 0; crowded < 2; crowded++) {
-        static const float parts[N_PARTS] = {[PART_CPU] = 1e6f, [PART_OTHERS] = 49e6f};
-        mlff_profile *profile = divided(50.0, 0, parts, 1.0);
-        profile->tail.cpu_wait_share = crowded ? 0.4 : 0.01;
-        profile->n_slowest = 1;
-        assert_ok(profile_derive(profile));
-        assert_int_equal(synthetic_recommended(profile, "other threads"), 1);
-        assert_int_equal(synthetic_recommended(profile, "Python the global interpreter lock"), !crowded);
-        assert_int_equal(synthetic_recommended(profile, "before looking at locks"), crowded);
-        mlff_profile_destroy(profile);
-    }
-}
-
 // Two causes share the excess as planted: 12 rebuilds of +1 ms and 4 steps of +3 ms that waited for a CPU are half of it each.
 static void test_shares(void **state)
 {
@@ -704,13 +545,9 @@ int main(void)
         cmocka_unit_test(test_causes_on_a_gpu),
         cmocka_unit_test(test_a_rebuild_takes_what_its_clock_says),
         cmocka_unit_test(test_waits_between_steps),
-        cmocka_unit_test(test_threads_that_end),
         cmocka_unit_test(test_what_is_named),
         cmocka_unit_test(test_scatter_is_not_work),
         cmocka_unit_test(test_periods),
-        cmocka_unit_test(test_single_waits_for_threads),
-        cmocka_unit_test(test_crowded_machine),
-        cmocka_unit_test(test_advice_about_threads),
         cmocka_unit_test(test_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,22 +63,26 @@ static void test_every_subset_of_reasons(void **state)
 }
 
 // Of the course of a run a drift is told, which grows all along: of step times, or of processor time on a crowded machine, whose step
-// times are those of the other programs. A single jump is told as what it is, and on a crowded machine not at all.
+// times are those of the other programs. Where the core itself becomes slower as much, it is told as that. A single jump is told as what it is, and on a crowded machine not at all.
 static void test_course(void **state)
 {
     (void)state;
     static const struct {
-        double change, rise, cpu_rise, cpu_wait;
+        double change, rise, cpu_rise, cpu_wait, pace_rise;
         const char *told;
-    } cases[] = {{0.4, 0.5, NAN, 0.0, "slowdown: steps get slower all along the run, by 50 %"},
-                 {0.4, 0.5, NAN, 0.5, NULL},
-                 {0.4, 0.5, 0.3, 0.5, "all along the run, by 30 % from its first eighth to its last (processor time"},
-                 {0.4, 0.0, 0.3, 0.5, "by 30 %"},
-                 {0.4, 0.5, 0.18, 0.5, NULL},
-                 {0.4, 0.0, 0.0, 0.0, "a jump: from step 500 on, steps take 40.0 % more"},
-                 {0.4, 0.0, 0.0, 0.5, NULL},
-                 {0.03, 0.0, 0.0, 0.0, NULL}, // the clocks of processors move as much
-                 {0.03, 0.03, 0.03, 0.0, NULL}};
+    } cases[] = {{0.4, 0.5, NAN, 0.0, 0.0, "slowdown: steps get slower all along the run, by 50 %"},
+                 {0.4, 0.5, NAN, 0.0, NAN, "slowdown: steps get slower all along the run, by 50 %"},
+                 {0.4, 0.5, NAN, 0.0, 0.1, "slowdown: steps get slower all along the run, by 50 %"},
+                 {0.4, 0.5, NAN, 0.0, 0.44, "fixed arithmetic takes 44.0 % more: the processor became slower"},
+                 {0.4, 0.5, NAN, 0.5, 0.0, NULL},
+                 {0.4, 0.5, 0.3, 0.5, 0.0, "all along the run, by 30 % from its first eighth to its last (processor time"},
+                 {0.4, 0.5, 0.3, 0.5, 0.2, NULL},
+                 {0.4, 0.0, 0.3, 0.5, 0.0, "by 30 %"},
+                 {0.4, 0.5, 0.18, 0.5, 0.0, NULL},
+                 {0.4, 0.0, 0.0, 0.0, 0.0, "a jump: from step 500 on, steps take 40.0 % more"},
+                 {0.4, 0.0, 0.0, 0.5, 0.0, NULL},
+                 {0.03, 0.0, 0.0, 0.0, 0.0, NULL}, // the clocks of processors move as much
+                 {0.03, 0.03, 0.03, 0.0, 0.0, NULL}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         why_line lines[WHY_LINES];
         const char *told = NULL;
@@ -87,6 +91,7 @@ static void test_course(void **state)
             .kind = STEADY_SLOWDOWN, .settled = true, .first = 500, .change = cases[k].change, .rise = cases[k].rise};
         profile->tail.cpu_wait_share = cases[k].cpu_wait;
         profile->tail.cpu_rise = cases[k].cpu_rise;
+        profile->tail.pace_rise = cases[k].pace_rise;
         for (int i = why(profile, lines) - 1; i >= 0; i--)
             if (strncmp(lines[i].text, "along the run: ", 15) == 0) told = lines[i].text;
         if (!told != !cases[k].told || (told && !strstr(told, cases[k].told)))

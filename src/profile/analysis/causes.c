@@ -127,6 +127,12 @@ static void divide_blocked(const analysis *a, double step_ns, const float *parts
     take(excess, threads ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
 }
 
+// What a core that was slower all through the step, as it is just after it, adds to the time that the thread ran.
+static double slower_core_ns(const analysis *a, const float *parts)
+{
+    return parts[PART_PACE] > 1.0f ? parts[PART_CPU] * (1.0 - 1.0 / parts[PART_PACE]) : WORK_LEAST * a->usual.cpu;
+}
+
 // Time in which the thread ran longer than usual.
 static void divide_running(const analysis *a, const float *parts, uint32_t tags, double cpu, float *excess)
 {
@@ -144,7 +150,7 @@ static void divide_running(const analysis *a, const float *parts, uint32_t tags,
     int memory = tags & TAG_ALLOCATED ? CAUSE_ALLOCATED : CAUSE_FAULTS;
     if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : FAULT_REACH * beyond(a, parts, PART_FAULTS));
     take(excess, CAUSE_FILES, &cpu, beyond(a, parts, PART_FILES));
-    if (tags & TAG_CLOCK) take(excess, CAUSE_CLOCK, &cpu, WORK_LEAST * a->usual.cpu);
+    if (tags & TAG_CLOCK) take(excess, CAUSE_CLOCK, &cpu, slower_core_ns(a, parts));
     if (gpu) take(excess, CAUSE_ENQUEUE, &cpu, beyond(a, parts, PART_ENQUEUE));
     bool work = cpu > fmax(WORK_LEAST * a->usual.cpu, WORK_SPREADS * a->usual.cpu_spread) &&
                 !(p->tail.cpu_wait_share > COLD_SHARE && cpu < COLD_NS);
@@ -281,14 +287,24 @@ static int largest(const float *excess)
     return best;
 }
 
-// Steps in which a cause took at least so much, ns; `sizes`: how much, ms.
+// A step that was slow by no doing of the force field, or by an unclear one, may hide what comes there regularly.
+static bool may_hide(const float *excess, int cause)
+{
+    int most = largest(excess);
+    return most == CAUSE_CPU_WAIT || most == CAUSE_CLOCK || most == UNKNOWN_CAUSE ||
+           (most == CAUSE_BLOCKED && cause == CAUSE_THREADS);
+}
+
+// 1 for steps in which a cause took at least so much, ns (`sizes`: how much, ms), 2 for those in which as much may hide it.
 static int64_t find_hits(const analysis *a, int cause, double least, int64_t n, unsigned char *hits, double *sizes)
 {
     int64_t n_hits = 0;
     for (int64_t i = 0; i < n; i++) {
-        double e = a->excess[i * N_CAUSES + cause];
-        hits[i] = e > 0.0 && e >= least;
-        if (hits[i]) sizes[n_hits++] = e * 1e-6;
+        const float *excess = a->excess + i * N_CAUSES;
+        double e = excess[cause];
+        bool hit = e > 0.0 && e >= least;
+        hits[i] = hit ? 1 : excess[largest(excess)] >= least && may_hide(excess, cause) ? 2 : 0;
+        if (hit) sizes[n_hits++] = e * 1e-6;
     }
     return n_hits;
 }
@@ -336,27 +352,38 @@ static double log_chance(int64_t on, int64_t slots, double q)
     return -(double)slots * (f * log(f / q) + (on < slots ? (1.0 - f) * log((1.0 - f) / (1.0 - q)) : 0.0));
 }
 
+// Of steps in which nothing regular is known to be, one more than there are in two more.
+static double rate(int64_t n_hits, int64_t n)
+{
+    return (double)(n_hits + 1) / (double)(n + 2);
+}
+
 int64_t causes_period(const unsigned char *hits, int64_t n)
 {
     enum { LAGS = 4, FIRSTS = 200, HITS_MIN = 4 };
-    int64_t places[FIRSTS + LAGS], n_hits = 0, best = 0;
+    int64_t places[FIRSTS + LAGS], n_hits = 0, n_slow = 0, best = 0;
+    for (int64_t i = 0; i < n; i++) n_slow += hits[i] != 0;
     for (int64_t i = 0; i < n; i++)
-        if (hits[i]) {
+        if (hits[i] == 1) {
             if (n_hits < FIRSTS + LAGS) places[n_hits] = i;
             n_hits++;
         }
     int64_t firsts = n_hits < FIRSTS + LAGS ? n_hits : FIRSTS + LAGS;
     for (int64_t i = 0; i < firsts && n_hits >= HITS_MIN; i++) {
         for (int lag = 1; lag <= LAGS && i + lag < firsts; lag++) { // an accident between two of them is passed over
-            int64_t period = places[i + lag] - places[i], on = 0, slots = 0;
+            int64_t period = places[i + lag] - places[i], on = 0, slow = 0, slots = 0;
             if (period < 2 || (best > 0 && period >= best) || n / period < HITS_MIN) continue;
             for (int64_t k = places[i] % period; k < n; k += period) {
-                on += hits[k];
+                on += hits[k] == 1;
+                slow += hits[k] != 0;
                 slots++;
             }
-            // 8 of 10 slots are hit, and the steps between them so rarely that chance does not explain it.
-            const double q = (double)(n_hits - on + 1) / (double)(n - slots + 2);
-            if (on * 10 >= slots * 8 && log_chance(on, slots, q) < log(CHANCE / (double)(LAGS * firsts))) best = period;
+            // 8 of 10 slots and a third of the hits are these, and steps between the slots are hit so rarely that chance does not explain
+            // it. Or so are slow steps, whatever made them slow: a third of them, and 7 of 10 hits, are then these.
+            const double least = log(CHANCE / (double)(LAGS * firsts));
+            bool hit = on * 10 >= slots * 8 && on * 3 >= n_hits && log_chance(on, slots, rate(n_hits - on, n - slots)) < least;
+            bool hidden = slow * 10 >= slots * 8 && log_chance(slow, slots, rate(n_slow - slow, n - slots)) < least;
+            if (hit || (hidden && on >= HITS_MIN && on * 3 >= slots && on * 10 >= n_hits * 7)) best = period;
         }
     }
     return best;
@@ -410,7 +437,8 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
                            .median_ms = profile->summary.latency_ms.median,
                            .stretch = tail->stretch,
                            .cpu_wait_share = tail->cpu_wait_share,
-                           .virtual_machine = tail->virtual_machine};
+                           .virtual_machine = tail->virtual_machine,
+                           .pace_rise = tail->pace_rise};
     double total = 0.0;
     if (n < 1) return MLFF_OK;
     a.excess = base_alloc((size_t)n * N_CAUSES, sizeof *a.excess, "causes of slow steps");

@@ -6,11 +6,13 @@
 
 #include "profile/profile.h"
 
-#define DRIFT_TOLD 0.05    // a smaller rise along the run is the clock's of the processor as well
-#define DRIFT_CROWDED 0.25 // nor one of processor time where other programs take turns: they empty the caches
-#define LEVEL_SAME 0.01    // a smaller change of level than this is none
-#define OVERHEAD_TOLD 0.05 // of a step: an upper bound on the cost of measuring above this says nothing
-#define BOUND_TOLD 1.0     // of a percentile: an interval that reaches further than this on one side says nothing
+#define DRIFT_TOLD 0.05     // a smaller rise along the run is the clock's of the processor as well
+#define DRIFT_CROWDED 0.25  // nor one of processor time where other programs take turns: they empty the caches
+#define DRIFT_OWN 0.3       // of a rise: where the core's own rise leaves less than this, it is the core's
+#define CLOCK_OF_CHANGE 0.5 // fixed arithmetic that takes so much of a change longer explains it
+#define LEVEL_SAME 0.01     // a smaller change of level than this is none
+#define OVERHEAD_TOLD 0.05  // of a step: an upper bound on the cost of measuring above this says nothing
+#define BOUND_TOLD 1.0      // of a percentile: an interval that reaches further than this on one side says nothing
 
 const double profile_bound_fractions[N_BOUNDS] = {0.5, 0.95, 0.99};
 const char *const profile_bound_names[N_BOUNDS] = {"median", "P95", "P99"};
@@ -39,9 +41,11 @@ done:
 
 double steadiness_drift(const mlff_profile *profile)
 {
-    double cpu = profile->tail.cpu_rise;
-    if (profile->tail.cpu_wait_share > CROWDED) return cpu >= DRIFT_CROWDED ? cpu : 0.0; // also 0 for NaN
-    return profile->steady.rise >= DRIFT_TOLD ? profile->steady.rise : 0.0;
+    bool crowded = profile->tail.cpu_wait_share > CROWDED;
+    double rise = crowded ? profile->tail.cpu_rise : profile->steady.rise,
+           clock = fmax(profile->tail.pace_rise, 0.0); // 0 for NaN
+    double own = (1.0 + rise) / (1.0 + clock) - 1.0;
+    return own >= fmax(crowded ? DRIFT_CROWDED : DRIFT_TOLD, DRIFT_OWN * rise) ? rise : 0.0; // also 0 for NaN
 }
 
 double profile_typical_ms(const mlff_profile *profile)
@@ -76,6 +80,12 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
         if (s->settled && s->change < LEVEL_SAME)
             snprintf(text, text_bytes, "disturbed for a while: from step %lld on, steps take as long as at the start",
                      (long long)s->first);
+        else if (profile->tail.pace_rise > CLOCK_OF_CHANGE * s->change)
+            snprintf(text, text_bytes,
+                     "steps take %.1f %% more at the end than at the start, and fixed arithmetic takes %.1f %% more: the "
+                     "processor became "
+                     "slower (its clock, or the host of a virtual machine)",
+                     percent, profile->tail.pace_rise * 100.0);
         else if (s->settled)
             snprintf(
                 text, text_bytes,

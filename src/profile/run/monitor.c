@@ -152,7 +152,7 @@ static uint32_t look_at_slow(mlff_monitor *m, double ns, float parts[N_PARTS])
     uint32_t tags = look(m, (int64_t)ns, parts);
     if (ns < 1.2 * r->typical_ns || m->n_steps - m->pace_step < PACE_EVERY) return tags;
     m->pace_step = m->n_steps;
-    return tags | run_pace(r);
+    return tags | run_pace(r, parts);
 }
 
 // A step outside of the blocks, at `end`; true if more than the least was done for it.
@@ -464,6 +464,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
         profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
     if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
     profile->tail.virtual_machine = environment_may_be_virtual();
+    profile->tail.pace_rise = fmax(r->last_pace_ns / r->first_pace_ns - 1.0, 0.0);
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     profile->summary.mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)m->n_seen : -1.0;
     MLFF_TRY(record_memory(r, profile));

@@ -309,21 +309,22 @@ static void parts_of(run *r, int64_t time_ns, const process_events *before, cons
     if (slow || stood || r->step.n % WATCH_EVERY == 0) *tags |= run_watch(r, time_ns, parts);
 }
 
-uint32_t run_pace(run *r)
+uint32_t run_pace(run *r, float parts[N_PARTS])
 {
     double pace = pace_ns();
     if (pace < r->pace_ns) r->pace_ns = pace;
+    parts[PART_PACE] = (float)(pace / r->pace_ns);
     return pace > CLOCK_DROP * r->pace_ns ? TAG_CLOCK : 0;
 }
 
 // The core's pace is looked at after slow steps only: it costs a microsecond. A median that is followed by small moves does
 // for what is slow.
-static uint32_t clock_tag(run *r, double time_ns)
+static uint32_t clock_tag(run *r, double time_ns, float parts[N_PARTS])
 {
     if (r->typical_ns <= 0.0) r->typical_ns = time_ns;
     bool slow = time_ns > 1.2 * r->typical_ns;
     r->typical_ns *= time_ns > r->typical_ns ? 1.02 : 1.0 / 1.02;
-    return slow ? run_pace(r) : 0;
+    return slow ? run_pace(r, parts) : 0;
 }
 
 // Called after the step was counted.
@@ -340,7 +341,7 @@ uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const p
     float parts[N_PARTS];
     uint32_t tags = run_events(before, after);
     parts_of(r, time_ns, before, after, parts, &tags);
-    tags |= clock_tag(r, (double)time_ns);
+    tags |= clock_tag(r, (double)time_ns, parts);
     int64_t n_pairs, n_rebuilds, n_growths;
     counters_read(r, &n_pairs, &n_rebuilds, &n_growths);
     if (n_rebuilds >= 0) {
@@ -377,7 +378,7 @@ void run_begin(run *r)
     memory_read(r);
     memcpy(r->initial_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->initial_bytes);
     r->peak_before = r->peak_after;
-    r->pace_ns = pace_ns();
+    r->pace_ns = r->first_pace_ns = pace_ns();
     counters_read(r, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
     r->first_rebuilds = r->n_rebuilds;
     r->first_growths = r->n_growths;
@@ -394,6 +395,7 @@ void run_sample(run *r, int64_t step)
 
 void run_end(run *r)
 {
+    r->last_pace_ns = pace_ns();
     power_series_look(&r->power, r->step.n, true);
     memory_read(r);
     memcpy(r->final_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->final_bytes);
@@ -519,6 +521,7 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
     if (r->ran_ns > 0.0) profile->tail.stretch = 1.0 + r->waited_ns / r->ran_ns;
     profile->tail.virtual_machine = environment_may_be_virtual();
+    profile->tail.pace_rise = fmax(r->last_pace_ns / r->first_pace_ns - 1.0, 0.0);
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));

@@ -49,7 +49,8 @@ typedef struct run {
     double pairs_sum;
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
     int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
-    double typical_ns, pace_ns; /* of a step, followed as it goes; of the core at its best */
+    double typical_ns, pace_ns;         /* of a step, followed as it goes; of the core at its best */
+    double first_pace_ns, last_pace_ns; /* of the core when the run begins and ends */
     process_watch watch;
     int64_t watched_ns;              /* time of the steps since the watch was read */
     double watched_off_ns;           /* of it, in which this thread did not run */
@@ -98,7 +99,7 @@ void run_prepare(run *r, process_events *before);
 uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after);
 /* Tags of what the system did between two readings; of the core's pace now, against its best. */
 uint32_t run_events(const process_events *before, const process_events *after);
-uint32_t run_pace(run *r);
+uint32_t run_pace(run *r, float parts[N_PARTS]);
 /* Reads the watch after a step of that time: parts of it, and the tags of what is seen. */
 uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS]);
 bool run_stops(const run *r, int64_t done);

@@ -262,6 +262,7 @@ static void write_tail(json *j, const profile_tail *tail)
     json_number(j, "share", tail->share);
     json_number(j, "cpu_wait_share", tail->cpu_wait_share);
     json_number(j, "cpu_rise", tail->cpu_rise);
+    json_number(j, "pace_rise", tail->pace_rise);
     json_open(j, "causes", '[');
     for (int i = 0; i < n; i++) {
         int k = order[i];
