@@ -18,82 +18,36 @@ static __device__ __forceinline__ void sum_radial(const ani_gpu_step &step, cons
 #pragma unroll 1
             for (int m = a.first[outer * n_present + p] + part; m < end; m += n_parts) {
                 const float x = a.d[m] - shift;
-                sum += a.e[m] * exp2f(-step.eta_radial * x * x);
+                sum += a.e[m] * fast_exp2(-step.eta_radial * x * x);
             }
         }
         parts[ANI_GPU_RADIAL * u + lane] = (float)ANI_RADIAL_FACTOR * sum;
     }
 }
 
-// Adds 32 sums across the warp: lane k gets the k-th.
-static __device__ __forceinline__ float sum_across(float (&v)[32])
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int level = 0; level < 5; level++) {
-        const int width = 16 >> level;
-        const bool upper = lane & width;
-#pragma unroll
-        for (int k = 0; k < 16; k++) {
-            if (k >= width) continue;
-            const float mine = upper ? v[k + width] : v[k], other = upper ? v[k] : v[k + width];
-            v[k] = mine + __shfl_xor_sync(~0u, other, width);
-        }
-    }
-    return v[0];
-}
-
-// Adds the 32 functions of triple (j, k) to v.
+// Stores the factors of triple (j, k), P_a f f and Q_z, or zeros, in a column of `factors`.
 template <int NS, int NZ>
-static __device__ __forceinline__ void add_triple(const ani_gpu_step &step, const neighbors &a, int j, int k, float (&v)[32])
+static __device__ __forceinline__ void put_factors(const ani_gpu_step &step, const neighbors &a, int j, int k, bool there,
+                                                   float *factors)
 {
-    const float X = (float)ANI_COSINE_FACTOR * (a.x[j] * a.x[k] + a.y[j] * a.y[k] + a.z[j] * a.z[k]);
-    const float Y = sqrtf(1.0f - X * X), mean = 0.5f * (a.d[j] + a.d[k]), ff = 2.0f * a.f[j] * a.f[k];
-    float Q[NZ];
-#pragma unroll
-    for (int z = 0; z < NZ; z++) {
-        const float u = fmaxf(0.5f + X * (0.5f * step.cosine[z]) + Y * (0.5f * step.sine[z]), 1e-12f);
-        Q[z] = exp2f(step.zeta * log2f(u));
-    }
+    const float X = 0.5f * (float)ANI_COSINE_FACTOR * (a.x[j] * a.x[k] + a.y[j] * a.y[k] + a.z[j] * a.z[k]);
+    const float Y = fast_sqrt(0.25f - X * X), mean = 0.5f * (a.d[j] + a.d[k]), ff = there ? 2.0f * a.f[j] * a.f[k] : 0.0f;
 #pragma unroll
     for (int s = 0; s < NS; s++) {
-        const float x = mean - step.angular_shift[s], P = ff * exp2f(-step.eta_angular * x * x);
+        const float x = mean - step.angular_shift[s];
+        factors[s * FACTOR_STRIDE] = ff * fast_exp2(-step.eta_angular * x * x);
+    }
 #pragma unroll
-        for (int z = 0; z < NZ; z++) v[s * NZ + z] += P * Q[z];
+    for (int z = 0; z < NZ; z++) {
+        const float u = fmaxf(0.5f + X * step.cosine[z] + Y * step.sine[z], 1e-12f);
+        factors[(NS + z) * FACTOR_STRIDE] = fast_exp2(step.zeta * fast_log2(u));
     }
 }
 
-template <int NS, int NZ, bool WIDE>
-static __device__ __forceinline__ void sum_angular(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
-                                                   int n_present, float *units)
+// Places of each warp, a multiple of 32.
+static __device__ __forceinline__ int places_of_warp(int places, int warps)
 {
-    const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
-#pragma unroll 1
-    for (int u = g.warp; u < a.unit_first[n_pairs]; u += g.warps) {
-        int b = -1; // the last pair of species that begins at u or before
-#pragma unroll 1
-        for (int k = 0; k < n_pairs; k += 32) b += __popc(__ballot_sync(~0u, k + lane < n_pairs && a.unit_first[k + lane] <= u));
-        const int p = a.pair[b] & 255, q = a.pair[b] >> 8, first_p = a.first[p], first_q = a.first[q],
-                  n_p = a.first[p + 1] - first_p, n_q = a.first[q + 1] - first_q;
-        const int begin = (u - a.unit_first[b]) * 32 * a.unit_rows,
-                  end = min(p == q ? n_p * (n_p - 1) / 2 : n_p * n_q, begin + 32 * a.unit_rows);
-        float v[32];
-#pragma unroll
-        for (int k = 0; k < 32; k++) v[k] = 0;
-#pragma unroll 1
-        for (int t = begin + lane; t < end; t += 32) {
-            int j, k;
-            if (p == q) {
-                find_triple(n_p, t, j, k);
-            } else {
-                j = t / n_q;
-                k = t - j * n_q;
-            }
-            add_triple<NS, NZ>(step, a, first_p + j, first_q + k, v);
-        }
-        __syncwarp();
-        units[ANI_GPU_ANGULAR * u + lane] = sum_across(v);
-    }
+    return (places + 32 * warps - 1) / (32 * warps) * 32;
 }
 
 // Stores columns c and c + 1 (even) of a slot's AEV in the operand of its tile.
@@ -107,6 +61,63 @@ static __device__ __forceinline__ void put_aev(const ani_gpu_step &step, int n_t
     uint32_t *at = (uint32_t *)step.aev + ((((size_t)(slot / 16) * n_tiles + c / 16) * 2 + c / 8 % 2) * 32 + lane) * 4 + row / 8;
     at[0] = high;
     at[2] = pack_half2(a - rounded.x, b - rounded.y);
+}
+
+// Sums over the triples of each pair of species, by each warp over its places: pair b, warp w to sums[32 (b + w)]; with one warp to the
+// AEV of the slot, which has zeros for pairs without triples.
+template <int NS, int NZ, bool WIDE>
+static __device__ __forceinline__ void sum_angular(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
+                                                   int n_present, int n_tiles, int slot, float *all_factors, float *sums)
+{
+    const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2, places = a.place[n_pairs],
+              each = places_of_warp(places, g.warps), stop = min(places, (g.warp + 1) * each);
+    float *factors = all_factors + g.warp * (FACTOR_ROWS * FACTOR_STRIDE);
+    const float *P = factors + lane / NZ * FACTOR_STRIDE, *Q = factors + (NS + lane % NZ) * FACTOR_STRIDE;
+    float sum = 0;
+#pragma unroll 1
+    for (int begin = g.warp * each; begin < stop; begin += PLACES) {
+        const int end = min(begin + PLACES, stop);
+        int four = -1; // the last pair that begins at the lane's four places or before: that of their triples
+#pragma unroll 4
+        for (int k = 0; k < n_pairs; k++) four += a.place[k] <= begin + 4 * (lane % (PLACES / 4));
+#pragma unroll 1
+        for (int at = begin; at < end; at += 32) {
+            const int place = min(at + lane, end - 1), b = __shfl_sync(~0u, four, (place - begin) / 4);
+            const int p = a.pair[b] & 255, q = a.pair[b] >> 8, first_p = a.first[p], first_q = a.first[q],
+                      n_p = a.first[p + 1] - first_p, n_q = a.first[q + 1] - first_q;
+            int t = place - a.place[b], j, k;
+            const bool there = t < (p == q ? n_p * (n_p - 1) / 2 : n_p * n_q);
+            if (!there) t = 0;
+            if (p == q) {
+                find_triple(n_p, t, j, k);
+            } else {
+                // t + ½ is further from a multiple of n_q than the rounding error.
+                j = (int)(((float)t + 0.5f) * fast_reciprocal((float)n_q));
+                k = t - j * n_q;
+            }
+            put_factors<NS, NZ>(step, a, first_p + j, first_q + k, there, factors + at - begin + lane);
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (int at = begin; at < end;) {
+            const int b = __shfl_sync(~0u, four, (at - begin) / 4), pair_end = a.place[b + 1], until = min(pair_end, end);
+#pragma unroll 4
+            for (; at < until; at += 4) {
+                const float4 x = *(const float4 *)(P + at - begin), y = *(const float4 *)(Q + at - begin);
+                sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+            }
+            if (at < min(pair_end, stop)) continue; // the pair goes on in the next places
+            if (WIDE) {
+                sums[ANI_GPU_ANGULAR * (b + g.warp) + lane] = sum;
+            } else {
+                const float next = __shfl_xor_sync(~0u, sum, 1);
+                if (lane % 2 == 0)
+                    put_aev(step, n_tiles, slot, ANI_GPU_RADIAL * n_present + ANI_GPU_ANGULAR * b + lane, sum, next);
+            }
+            sum = 0;
+        }
+        __syncwarp();
+    }
 }
 
 // ALONE: the block first builds its atom's row (fused search), which does not need the atoms by species.
@@ -140,11 +151,13 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     neighbors a = place_neighbors(mine, capacity);
     sort_neighbors<WIDE, false>(step, groups, g, length, a);
     const int n_parts = radial_parts(g.warps, n_present);
-    float *parts = mine + neighbor_floats(capacity), *units = parts + ANI_GPU_RADIAL * n_present * n_parts;
+    float *factors = mine + neighbor_floats(capacity), *parts = factors + FACTOR_ROWS * FACTOR_STRIDE * g.warps,
+          *sums = parts + ANI_GPU_RADIAL * n_present * n_parts;
     sum_radial(step, g, a, n_present, parts);
     if (step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[ANI_GPU_STAMP_ANGULAR] = gpu_timer();
-    sum_angular<NS, NZ>(step, g, a, n_present, units);
+    sum_angular<NS, NZ>(step, g, a, n_present, n_tiles, slot, factors, sums);
     g.barrier();
+    const int each = places_of_warp(a.place[n_present * (n_present + 1) / 2], g.warps);
 #pragma unroll 1
     for (int c = 2 * g.thread; c < 16 * n_tiles; c += 2 * g.n_threads) {
         const int angular = c - ANI_GPU_RADIAL * n_present;
@@ -154,11 +167,13 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
 #pragma unroll 1
             for (int k = 0; k < n_parts; k++, of += ANI_GPU_RADIAL) v0 += of[0], v1 += of[1];
         } else {
-            const int b = angular / ANI_GPU_ANGULAR;
+            const int b = angular / ANI_GPU_ANGULAR, begin = a.place[b], end = a.place[b + 1];
+            if (!WIDE && begin < end) continue; // stored above
+            const float *of = sums + ANI_GPU_ANGULAR * b + angular % ANI_GPU_ANGULAR;
 #pragma unroll 1
-            for (int u = a.unit_first[b]; u < a.unit_first[b + 1]; u++) {
-                v0 += units[ANI_GPU_ANGULAR * u + angular % ANI_GPU_ANGULAR];
-                v1 += units[ANI_GPU_ANGULAR * u + angular % ANI_GPU_ANGULAR + 1];
+            for (int w = begin < end ? begin / each : 0; w * each < end && begin < end; w++) {
+                v0 += of[ANI_GPU_ANGULAR * w];
+                v1 += of[ANI_GPU_ANGULAR * w + 1];
             }
         }
         put_aev(step, n_tiles, slot, c, v0, v1);
@@ -210,7 +225,7 @@ size_t ani_gpu_aev_bytes(const ani_gpu_step *step, int row_capacity)
     int most = 0;
     for (int warps = 1; warps <= MOST_THREADS / 32; warps++)
         for (int back = 0; back < 2; back++) {
-            const int floats = (warps == 1 ? 4 : 1) * floats_of(step, row_capacity, warps, back);
+            const int floats = (warps == 1 && !back ? 4 : 1) * floats_of(step, row_capacity, warps, back);
             if (floats > most) most = floats;
         }
     return fused_search_bytes(GPU_FUSED_ATOMS) + sizeof(float) * (size_t)most +

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* ani_aev.cuh: shared by atomic environment vectors and their reverse: one block for each atom if atoms are few, else one warp.
+/* ani_aev.cuh: shared by atomic environment vectors and their reverse: a block for each atom; forward one warp if atoms are many.
  *
  *   G[16 p + k]            = Σ_j ¼ exp(−η (d − s_k)²) f(d)                       over neighbors j of species p
  *   G[.. + 32 (p, q) + a z] = Σ_{j<k} P_a Q_z f(d_j) f(d_k),   P_a = exp(−η' (½(d_j + d_k) − s_a)²),
  *   Q_z = 2 u^ζ, u = ½ (1 + X cos s_z + Y sin s_z), X = 0.95 cos θ, Y = √(1 − X²)  over pairs of species p, q
  *
- * Neighbors are sorted into shared memory, those inside the angular cutoff first, each part by species. Forward, a warp takes a unit of
- * triples of one pair of species: each lane accumulates 32 sums over its triples, then the lanes reduce across the warp, so that each has
- * one function. Backward, a lane has a triple: it sums dE/dG · dG over the block of its species, and the three results wait in shared
- * memory until each neighbor's lanes gather its triples in order. Work that does not depend on the networks overlaps with them. Bound by
- * the special function unit and issue; with few atoms, by the latency of a block. */
+ * Neighbors are sorted into shared memory, those inside the angular cutoff first, each part by species. Forward, a lane has a triple and
+ * stores its P_a and Q_z in shared memory; then a lane has a function and sums over the triples of each pair of species. Backward, a lane
+ * has a triple: it sums dE/dG · dG over the block of its species, and the three results wait in shared memory until each neighbor's lanes
+ * gather its triples in order. Work that does not depend on the networks overlaps with them. Bound by the special function unit and
+ * issue; with few atoms, by the latency of a block. */
 #ifndef ANI_GPU_AEV_CUH
 #define ANI_GPU_AEV_CUH
 
@@ -43,12 +43,12 @@ template <bool WIDE> struct atom_group {
 // Neighbors of one atom in shared memory: angular ones by rank of species, then the others by rank.
 struct neighbors {
     float *x, *y, *z, *d, *f,
-        *e;           // direction, distance, angular cutoff; forward the radial cutoff, backward the slope of the angular one
-    int *rank, *slot; // rank of the species; index in the row
-    int *counts;      // [chunks][keys] counts of 32 entries of the row
-    int *first;       // [keys + 1] first neighbor of each key; angular neighbors end at first[n_present]
-    int *unit_first, *pair; // [pairs + 1] first unit of a pair of species; its ranks
-    int n, unit_rows;       // angular neighbors; rounds of the lanes in a unit
+        *e;            // direction, distance, angular cutoff; forward the radial cutoff, backward the slope of the angular one
+    int *rank, *slot;  // rank of the species; index in the row
+    int *counts;       // [chunks][keys] counts of 32 entries of the row
+    int *first;        // [keys + 1] first neighbor of each key; angular neighbors end at first[n_present]
+    int *place, *pair; // [pairs + 1] first place of a pair's triples, a multiple of 4; its ranks
+    int n;             // angular neighbors
 };
 enum { KEYS = 2 * ANI_MAX_SPECIES, PAIRS = ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2 };
 
@@ -66,8 +66,8 @@ static __device__ __forceinline__ neighbors place_neighbors(float *shared, int c
     a.slot = a.rank + capacity;
     a.counts = a.slot + capacity;
     a.first = a.counts + KEYS * ((capacity + 31) / 32);
-    a.unit_first = a.first + KEYS + 4;
-    a.pair = a.unit_first + PAIRS + 4;
+    a.place = a.first + KEYS + 4;
+    a.pair = a.place + PAIRS + 4;
     return a;
 }
 
@@ -78,11 +78,11 @@ static __device__ __forceinline__ int key_of(const ani_gpu_step &step, const ani
     return rank < 0 ? -1 : edge.d <= step.angular_cutoff ? rank : groups.n_present + rank;
 }
 
-// By one warp: divides the triples into `warps` units or slightly more, each of one pair of species.
-static __device__ __forceinline__ void divide_triples(const neighbors &a, int n_present, int rows)
+// By one warp: places of the triples of each pair of species.
+static __device__ __forceinline__ void place_triples(const neighbors &a, int n_present)
 {
     const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
-    int units = 0;
+    int places = 0;
 #pragma unroll 1
     for (int begin = 0; begin < n_pairs; begin += 32) {
         int p = 0, rest = begin + lane, n = 0;
@@ -90,13 +90,13 @@ static __device__ __forceinline__ void divide_triples(const neighbors &a, int n_
             while (rest >= n_present - p) rest -= n_present - p++;
             const int q = p + rest, n_p = a.first[p + 1] - a.first[p], n_q = a.first[q + 1] - a.first[q];
             a.pair[begin + lane] = p | q << 8;
-            n = ((p == q ? n_p * (n_p - 1) / 2 : n_p * n_q) + 32 * rows - 1) / (32 * rows);
+            n = ((p == q ? n_p * (n_p - 1) / 2 : n_p * n_q) + 3) / 4 * 4;
         }
         const int before = sum_before(n);
-        if (begin + lane < n_pairs) a.unit_first[begin + lane] = units + before;
-        units += __shfl_sync(~0u, before + n, 31);
+        if (begin + lane < n_pairs) a.place[begin + lane] = places + before;
+        places += __shfl_sync(~0u, before + n, 31);
     }
-    if (lane == 0) a.unit_first[n_pairs] = units;
+    if (lane == 0) a.place[n_pairs] = places;
 }
 
 static __device__ __forceinline__ float radial_cutoff(const ani_gpu_step &step, float d)
@@ -137,12 +137,11 @@ static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, 
     for (int c = 0; c < chunks && lane < keys; c++) total += a.counts[KEYS * c + lane];
     const int begin = sum_before(total); // first index of the key equal to the lane
     a.n = __shfl_sync(~0u, begin, n_present % 32);
-    a.unit_rows = max(1, (a.n * (a.n - 1) / 2 + g.n_threads - 1) / g.n_threads);
     if (g.warp == 0) {
         if (lane < keys) a.first[lane] = begin;
         if (lane == keys - 1) a.first[keys] = begin + total;
         __syncwarp();
-        if (!BACK) divide_triples(a, n_present, a.unit_rows);
+        if (!BACK) place_triples(a, n_present);
     }
     const float frequency = 3.14159265f / step.angular_cutoff;
 #pragma unroll 1
@@ -174,7 +173,7 @@ static __device__ __forceinline__ int row_start(int n, int j)
 static __device__ __forceinline__ void find_triple(int n, int t, int &j, int &k)
 {
     const float b = 2 * n - 1;
-    j = (int)(0.5f * (b - sqrtf(fmaxf(b * b - 8.0f * t, 0.0f))));
+    j = (int)(0.5f * (b - fast_sqrt(fmaxf(b * b - 8.0f * t, 0.0f))));
     if (j > n - 2) j = n - 2;
     if (row_start(n, j) > t) j--;
     if (row_start(n, j + 1) <= t) j++;
@@ -183,15 +182,20 @@ static __device__ __forceinline__ void find_triple(int n, int t, int &j, int &k)
 
 /* ---- shared memory and warps of an atom */
 
-// Shared memory after the neighbors: partial sums of radial columns, and of units.
+// Places of triples that a warp fills before it sums over them; distance between two rows of its P_a and Q_z, which keeps reads of four
+// places of 8 rows free of bank conflicts.
+enum { PLACES = 64, FACTOR_ROWS = 12, FACTOR_STRIDE = PLACES + 4 };
+
+// Shared memory after the neighbors: factors of triples for each warp, partial sums of radial columns, and of angular ones.
 static __device__ __forceinline__ int radial_parts(int warps, int n_present)
 {
     return max(1, 2 * warps / n_present);
 }
 static GPU_HOST_DEVICE inline int forward_floats(int capacity, int n_species, int warps)
 {
-    const int radial = 2 * warps > n_species ? 2 * warps : n_species, units = n_species * (n_species + 1) / 2 + warps;
-    return neighbor_floats(capacity) + ANI_GPU_RADIAL * radial + ANI_GPU_ANGULAR * units;
+    const int radial = 2 * warps > n_species ? 2 * warps : n_species,
+              angular = warps > 1 ? n_species * (n_species + 1) / 2 + warps : 0;
+    return neighbor_floats(capacity) + FACTOR_ROWS * FACTOR_STRIDE * warps + ANI_GPU_RADIAL * radial + ANI_GPU_ANGULAR * angular;
 }
 
 // Shared memory after the neighbors: dE/dAEV, gradients of a row, and gradients of triples.
@@ -205,10 +209,15 @@ static GPU_HOST_DEVICE inline int backward_floats(int capacity, int n_tiles, int
     return neighbor_floats(capacity) + 20 * n_tiles + 3 * capacity + 3 * triple_room(capacity, warps);
 }
 
-/* Warps for each atom: as many as its triples can use, while atoms do not fill the GPU. */
+/* Warps for each atom: as many as its triples can use, while atoms do not fill the GPU. The backward pass has two at least: its values of
+ * an atom in shared memory allow no more than 16 atoms on a multiprocessor. */
 static inline int warps_of(const gpu_plan *plan)
 {
     return plan->n_atoms <= 2 * plan->n_multiprocessors ? 8 : plan->n_atoms <= 8 * plan->n_multiprocessors ? 4 : 1;
+}
+static inline int warps_of_back(const gpu_plan *plan)
+{
+    return warps_of(plan) > 1 ? warps_of(plan) : 2;
 }
 static inline int floats_of(const ani_gpu_step *step, int capacity, int warps, bool back)
 {

@@ -28,8 +28,7 @@ static __device__ __forceinline__ int adjoint_place(int n_present, int column)
 
 // dE/dAEV of the slot, members summed in order. Threads without columns of their own sum others' later members, through `scratch` (4
 // floats for each thread). Ends with a barrier.
-template <bool WIDE>
-static __device__ __forceinline__ void load_adjoint(const ani_gpu_step &step, const atom_group<WIDE> &g, int n_tiles,
+static __device__ __forceinline__ void load_adjoint(const ani_gpu_step &step, const atom_group<true> &g, int n_tiles,
                                                     int n_present, int slot, int member, float *bar, float *scratch)
 {
     const int columns = 4 * n_tiles, members = (step.n_members + step.n_parts - 1) / step.n_parts; // columns of 4
@@ -67,8 +66,7 @@ static __device__ __forceinline__ void load_adjoint(const ani_gpu_step &step, co
 }
 
 // Four lanes for each neighbor, each with four shifts.
-template <bool WIDE>
-static __device__ __forceinline__ void radial_back(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
+static __device__ __forceinline__ void radial_back(const ani_gpu_step &step, const atom_group<true> &g, const neighbors &a,
                                                    int length, const float *bar, float *gradient)
 {
     const int lane = threadIdx.x % 32, quarter = lane % 4, capacity = step.gpu.neighbors.row_capacity;
@@ -83,10 +81,10 @@ static __device__ __forceinline__ void radial_back(const ani_gpu_step &step, con
             const float4 of = *(const float4 *)(bar + radial_place(a.rank[m]) + 4 * quarter);
             const float4 x = make_float4(d - step.radial_shift[4 * quarter], d - step.radial_shift[4 * quarter + 1],
                                          d - step.radial_shift[4 * quarter + 2], d - step.radial_shift[4 * quarter + 3]);
-            slope = of.x * exp2f(-step.eta_radial * x.x * x.x) * (df - 2.0f * eta * x.x * f) +
-                    of.y * exp2f(-step.eta_radial * x.y * x.y) * (df - 2.0f * eta * x.y * f) +
-                    of.z * exp2f(-step.eta_radial * x.z * x.z) * (df - 2.0f * eta * x.z * f) +
-                    of.w * exp2f(-step.eta_radial * x.w * x.w) * (df - 2.0f * eta * x.w * f);
+            slope = of.x * fast_exp2(-step.eta_radial * x.x * x.x) * (df - 2.0f * eta * x.x * f) +
+                    of.y * fast_exp2(-step.eta_radial * x.y * x.y) * (df - 2.0f * eta * x.y * f) +
+                    of.z * fast_exp2(-step.eta_radial * x.z * x.z) * (df - 2.0f * eta * x.z * f) +
+                    of.w * fast_exp2(-step.eta_radial * x.w * x.w) * (df - 2.0f * eta * x.w * f);
         }
         slope += __shfl_xor_sync(~0u, slope, 1);
         slope += __shfl_xor_sync(~0u, slope, 2);
@@ -103,13 +101,14 @@ template <int NS, int NZ>
 static __device__ __forceinline__ float3 triple_back(const ani_gpu_step &step, const neighbors &a, int j, int k, const float *of)
 {
     const float c = a.x[j] * a.x[k] + a.y[j] * a.y[k] + a.z[j] * a.z[k], X = (float)ANI_COSINE_FACTOR * c;
-    const float Y = sqrtf(1.0f - X * X), ratio = X / Y, mean = 0.5f * (a.d[j] + a.d[k]), eta = step.eta_angular * 0.69314718f;
+    const float inverse = fast_rsqrt(1.0f - X * X), Y = (1.0f - X * X) * inverse, ratio = X * inverse;
+    const float mean = 0.5f * (a.d[j] + a.d[k]), eta = step.eta_angular * 0.69314718f;
     float by_shift[NZ], by_slope[NZ];
 #pragma unroll
     for (int z = 0; z < NZ; z++) by_shift[z] = by_slope[z] = 0;
 #pragma unroll
     for (int s = 0; s < NS; s++) {
-        const float x = mean - step.angular_shift[s], P = exp2f(-step.eta_angular * x * x), dP = -eta * x * P;
+        const float x = mean - step.angular_shift[s], P = fast_exp2(-step.eta_angular * x * x), dP = -eta * x * P;
 #pragma unroll
         for (int z = 0; z < NZ; z += 4) {
             const float4 bar = *(const float4 *)(of + s * NZ + z);
@@ -121,20 +120,19 @@ static __device__ __forceinline__ float3 triple_back(const ani_gpu_step &step, c
     float S = 0, Sr = 0, SX = 0;
 #pragma unroll
     for (int z = 0; z < NZ; z++) {
-        const float u = fmaxf(0.5f + X * (0.5f * step.cosine[z]) + Y * (0.5f * step.sine[z]), 1e-12f);
-        const float Q = exp2f(step.zeta * log2f(u));
+        const float u = fmaxf(0.5f + 0.5f * X * step.cosine[z] + 0.5f * Y * step.sine[z], 1e-12f);
+        const float dQ = fast_exp2((step.zeta - 1.0f) * fast_log2(u)), Q = dQ * u;
         S += by_shift[z] * Q;
         Sr += by_slope[z] * Q;
-        SX += by_shift[z] * __fdividef(Q, u) * (step.cosine[z] - ratio * step.sine[z]);
+        SX += by_shift[z] * dQ * (step.cosine[z] - ratio * step.sine[z]);
     }
     const float both = 2.0f * Sr * a.f[j] * a.f[k], by_c = (float)ANI_COSINE_FACTOR * step.zeta * SX * a.f[j] * a.f[k];
-    return make_float3(both + 2.0f * S * a.e[j] * a.f[k] - by_c * c / a.d[j],
-                       both + 2.0f * S * a.f[j] * a.e[k] - by_c * c / a.d[k], by_c);
+    return make_float3(both + 2.0f * S * a.e[j] * a.f[k] - by_c * c * fast_reciprocal(a.d[j]),
+                       both + 2.0f * S * a.f[j] * a.e[k] - by_c * c * fast_reciprocal(a.d[k]), by_c);
 }
 
 // Each neighbor sums its triples of rows `first` … `last` − 1, which begin at triple `begin`: several lanes for each neighbor.
-template <bool WIDE>
-static __device__ __forceinline__ void gather_triples(const atom_group<WIDE> &g, const neighbors &a, int first, int last,
+static __device__ __forceinline__ void gather_triples(const atom_group<true> &g, const neighbors &a, int first, int last,
                                                       int begin, const float *result, int room, float *gradient, int capacity)
 {
     const int n = a.n;
@@ -172,8 +170,8 @@ static __device__ __forceinline__ void gather_triples(const atom_group<WIDE> &g,
 }
 
 // Ends with a barrier.
-template <int NS, int NZ, bool WIDE>
-static __device__ __forceinline__ void angular_back(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
+template <int NS, int NZ>
+static __device__ __forceinline__ void angular_back(const ani_gpu_step &step, const atom_group<true> &g, const neighbors &a,
                                                     int n_present, const float *bar, float *result, int room, float *gradient)
 {
     const int n = a.n, capacity = step.gpu.neighbors.row_capacity;
@@ -200,8 +198,7 @@ static __device__ __forceinline__ void angular_back(const ani_gpu_step &step, co
 }
 
 // Force and virial of the central atom from its pairs, summed in double precision, one warp for each component.
-template <bool WIDE>
-static __device__ __forceinline__ void sum_row(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
+static __device__ __forceinline__ void sum_row(const ani_gpu_step &step, const atom_group<true> &g, const neighbors &a,
                                                int length, const float *gradient)
 {
     const int lane = threadIdx.x % 32, capacity = step.gpu.neighbors.row_capacity, n_sums = step.gpu.call->want_virial ? 12 : 3;
@@ -224,8 +221,7 @@ static __device__ __forceinline__ void sum_row(const ani_gpu_step &step, const a
 }
 
 // Index of each pair's gradient among the incoming edges of the atom it ends in.
-template <bool WIDE>
-static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, const atom_group<WIDE> &g, int length,
+static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, const atom_group<true> &g, int length,
                                                      int *arrives)
 {
 #pragma unroll 1
@@ -239,23 +235,22 @@ static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, c
     }
 }
 
-template <int NS, int NZ, bool WIDE>
-static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
-    aev_back_kernel(const __grid_constant__ ani_gpu_step step, int floats)
+template <int NS, int NZ>
+static __global__ void __launch_bounds__(MOST_THREADS, 4) aev_back_kernel(const __grid_constant__ ani_gpu_step step, int searches)
 {
     DYNAMIC_SHARED(shared);
-    const atom_group<WIDE> g;
+    const atom_group<true> g;
     const int capacity = step.gpu.neighbors.row_capacity;
     const ani_gpu_groups &groups = *step.groups;
-    float *mine = (float *)shared + (WIDE ? 0 : threadIdx.x / 32 * floats);
+    float *mine = (float *)shared;
     neighbors a = place_neighbors(mine, capacity);
     // Rows and groups are complete before the networks begin.
     const bool there = g.atom < step.gpu.call->n_atoms;
     const int slot = there ? step.slot_of[g.atom] : -1, length = there ? step.gpu.neighbors.row_length[g.atom] : 0;
     const int n_present = groups.n_present, n_tiles = groups.n_tiles, member = step.gpu.call->member;
-    if (slot >= 0) sort_neighbors<WIDE, true>(step, groups, g, length, a);
+    if (slot >= 0) sort_neighbors<true, true>(step, groups, g, length, a);
     int *arrives = a.counts; // no longer needed
-    if (WIDE && step.gpu.neighbors.given_pairs != 2)
+    if (searches)
         find_reverses(step, g, length, arrives);
     else
 #pragma unroll 1
@@ -265,7 +260,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
     float4 *incoming_gradient = (float4 *)step.incoming_gradient;
     // While the networks run, a dry run warms the instruction cache and address translation: 3 of 9 µs at 64 atoms.
 #pragma unroll 1
-    for (int pass = WIDE && step.warm_code ? 0 : 1; pass < 2; pass++) {
+    for (int pass = step.warm_code ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) {
             begin_stage(step.gpu, ANI_GPU_STAMP_AEV_BACK);
             if (blockIdx.x == 0 && threadIdx.x == 0)
@@ -295,28 +290,22 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <int NS, int NZ, bool WIDE> static int launch_back(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
+template <int NS, int NZ> static int launch_back(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    const int warps = warps_of(plan), atoms = WIDE ? 1 : 4,
-              floats = floats_of(step, step->gpu.neighbors.row_capacity, warps, true);
-    return launch(aev_back_kernel<NS, NZ, WIDE>, (plan->n_atoms + atoms - 1) / atoms, WIDE ? 32 * warps : 128,
-                  (size_t)(atoms * floats) * sizeof(float), 1, plan->overlap, stream, *step, floats);
+    const int warps = warps_of_back(plan), floats = floats_of(step, step->gpu.neighbors.row_capacity, warps, true);
+    const int searches = ani_gpu_chained(plan) && step->gpu.neighbors.given_pairs != 2;
+    return launch(aev_back_kernel<NS, NZ>, plan->n_atoms, 32 * warps, (size_t)floats * sizeof(float), 1, plan->overlap, stream,
+                  *step, searches);
 }
 
 int ani_gpu_launch_aev_back(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    const bool wide = warps_of(plan) > 1;
-    if (step->more_shifts)
-        return wide ? launch_back<8, 4, true>(step, plan, stream) : launch_back<8, 4, false>(step, plan, stream);
-    return wide ? launch_back<4, 8, true>(step, plan, stream) : launch_back<4, 8, false>(step, plan, stream);
+    return step->more_shifts ? launch_back<8, 4>(step, plan, stream) : launch_back<4, 8>(step, plan, stream);
 }
 
 int ani_gpu_prepare_aev_back(int bytes)
 {
-    void (*const kernels[])(ani_gpu_step, int) = {aev_back_kernel<8, 4, false>, aev_back_kernel<8, 4, true>,
-                                                  aev_back_kernel<4, 8, false>, aev_back_kernel<4, 8, true>};
-    cudaError_t e = cudaSuccess;
-    for (int k = 0; k < 4 && e == cudaSuccess; k++)
-        e = cudaFuncSetAttribute(kernels[k], cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaError_t e = cudaFuncSetAttribute(aev_back_kernel<8, 4>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(aev_back_kernel<4, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     return (int)e;
 }
