@@ -45,13 +45,14 @@ void painn_gpu_plan_rows(gpu_plan *plan, int n_features)
 }
 
 // Atoms of a wgmma tile: of the sizes that fit the arrays, the one whose waves of blocks take least time. A tile of 8 n atoms takes some
-// 5 + 3.4 n µs.
-static int choose_tile(const gpu_evaluator *base, int n_atoms)
+// 5 + 3.4 n µs with 128 features; with 64 a multiprocessor has two blocks.
+static int choose_tile(const gpu_evaluator *base, int n_atoms, int n_features)
 {
+    const int at_once = base->n_multiprocessors * (128 / n_features);
     int tile = 8, best = 0;
     for (int size = 8; size <= 32; size += 8) {
         const int n = (n_atoms + size - 1) / size;
-        const int time = (12 + size) * ((n + base->n_multiprocessors - 1) / base->n_multiprocessors);
+        const int time = (12 + size) * ((n + at_once - 1) / at_once);
         if (n * size > base->step.neighbors.atom_capacity || (best > 0 && time > best)) continue;
         best = time;
         tile = size;
@@ -79,9 +80,9 @@ static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
 {
     const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
     const gpu_plan *forced = &base->forced;
-    plan->wgmma = e->step.n_features == 128 && base->hopper && e->large_tiles && !plan->wide;
+    plan->wgmma = e->step.n_features >= 64 && base->hopper && e->large_tiles && !plan->wide;
     if (plan->wgmma && forced->tile > 0) plan->wgmma = forced->wgmma > 0;
-    plan->tile = !plan->wgmma ? 16 : forced->tile > 0 ? forced->tile : choose_tile(base, plan->n_atoms);
+    plan->tile = !plan->wgmma ? 16 : forced->tile > 0 ? forced->tile : choose_tile(base, plan->n_atoms, e->step.n_features);
     plan->edge_mode = plan->n_atoms <= 96 || !e->shared_table ? PAINN_GPU_ROW_BLOCK : PAINN_GPU_TABLE_SHARED;
     if (forced->edge_mode > 0) plan->edge_mode = forced->edge_mode;
     plan->fused = plan->wide ? 0 : choose_fused(e, plan->n_atoms);

@@ -307,19 +307,28 @@ static int launch_update(const painn_gpu_step *step, const gpu_plan *plan, int l
                   layer);
 }
 
+template <int F, typename Numbers>
+static int launch_wgmma_of(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
+{
+    switch (plan->tile) {
+    case 8: return launch_wgmma<wgmma_shape<F, 1, Numbers>>(step, plan, layer, back, stream);
+    case 16: return launch_wgmma<wgmma_shape<F, 2, Numbers>>(step, plan, layer, back, stream);
+    case 24: return launch_wgmma<wgmma_shape<F, 3, Numbers>>(step, plan, layer, back, stream);
+    default: return launch_wgmma<wgmma_shape<F, 4, Numbers>>(step, plan, layer, back, stream);
+    }
+}
+
 // Update `layer` and message network `layer` + 1, or, with `back`, their reverse.
 template <typename Numbers>
 static int launch_update_of(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
+    typedef typename Numbers::stored stored;
     if (step->n_features == 32) return launch_update<shape<32, Numbers>>(step, plan, layer, back, stream);
-    if (step->n_features == 64) return launch_update<shape<64, Numbers>>(step, plan, layer, back, stream);
-    if (!plan->wgmma) return launch_update<shape<128, Numbers>>(step, plan, layer, back, stream);
-    switch (plan->tile) {
-    case 8: return launch_wgmma<wgmma_shape<1, typename Numbers::stored>>(step, plan, layer, back, stream);
-    case 16: return launch_wgmma<wgmma_shape<2, typename Numbers::stored>>(step, plan, layer, back, stream);
-    case 24: return launch_wgmma<wgmma_shape<3, typename Numbers::stored>>(step, plan, layer, back, stream);
-    default: return launch_wgmma<wgmma_shape<4, typename Numbers::stored>>(step, plan, layer, back, stream);
-    }
+    if (step->n_features == 64)
+        return plan->wgmma ? launch_wgmma_of<64, stored>(step, plan, layer, back, stream)
+                           : launch_update<shape<64, Numbers>>(step, plan, layer, back, stream);
+    return plan->wgmma ? launch_wgmma_of<128, stored>(step, plan, layer, back, stream)
+                       : launch_update<shape<128, Numbers>>(step, plan, layer, back, stream);
 }
 
 template <typename S> static cudaError_t raise()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// painn_wgmma.cuh: the kernels of painn_node.cuh for 128 features on Hopper, by wgmma; the equations are there.
+// painn_wgmma.cuh: the kernels of painn_node.cuh for 64 and 128 features on Hopper, by wgmma; the equations are there.
 //
 // A block takes a tile of 8 NT atoms through the whole chain. Products are transposed: rows are features, so the weights are operand A and
 // are loaded from L2 straight into registers, by a ring of RING steps in flight, across products and the work between them; columns are
 // atoms (and components), operand B, in shared memory, written by the warps that computed them. So each weight is read once by a block,
-// and each of its 8 warps has 16 features of all products: values between two products stay in its registers, or in a part of shared
+// and each of its warps has 16 features of all products: values between two products stay in its registers, or in a part of shared
 // memory private to each thread (the stash). Values that an update saves for the backward pass are laid out for the thread that saved
 // them, and return by bulk copies. Each warp executes the code once and it comes from L2 as weights do: few instructions, no branches, and
 // work that a product does not need (stores, the next product's other operands) overlaps with it.
@@ -21,7 +21,7 @@ static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, floa
     const bool last = kind == WGMMA_LAST;
     const int NT = S::NT, l = n.l;
     const painn_gpu_layer &w = n.step.layer[l];
-    typedef wgmma_order<kind> O;
+    typedef wgmma_order<kind, S::KF> O;
     n.fetch_first();
     const int n_atoms = n.step.gpu.call->n_atoms;
     begin_stage(n.step.gpu, stage_message(l) + 1);
@@ -37,11 +37,13 @@ static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, floa
             n.put(0, 3 * NT, 0, c * NT + j, v);
         }
     n.publish();
-    n.template multiply_both<S::KF>(VB, 0, O::U, [&](int k) {
-        if (k < NT)
-            q[k] = n.template read<4>(n.step.prime, k, 0);
-        else if (k < 2 * NT)
-            n.put(S::R1, NT, 0, k - NT, q[k - NT]);
+    n.template multiply_both<S::KF>(VB, 0, O::U, [&](int i) {
+        some_of(i, S::KF, 2 * NT, [&](int k) {
+            if (k < NT)
+                q[k] = n.template read<4>(n.step.prime, k, 0);
+            else
+                n.put(S::R1, NT, 0, k - NT, q[k - NT]);
+        });
     });
     n.publish();
     {
@@ -49,21 +51,21 @@ static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, floa
         float4 g[NT];
         n.template multiply<2 * S::KF>(g, S::R1, O::M1, [&](int i) {
             // n, the second half of k, is computed while the first half is multiplied.
-            if (i < NT) {
+            some_of(i, S::KF / 2, NT, [&](int j) {
                 float4 square = splat(n.epsilon), t = splat(0);
 #pragma unroll
                 for (int c = 0; c < 3; c++) {
-                    const float4 V = VB[0][c * NT + i], B = VB[1][c * NT + i];
+                    const float4 V = VB[0][c * NT + j], B = VB[1][c * NT + j];
                     if (last) {
-                        n.stash(c, i) = V;
-                        n.stash(3 + c, i) = B;
+                        n.stash(c, j) = V;
+                        n.stash(3 + c, j) = B;
                     }
                     square = fma4(V, V, square);
                     t = fma4(V, B, t);
                 }
-                n.kept(3, i) = t;
-                n.put(S::R1, NT, 1, i, map4(fast_sqrt, square));
-            }
+                n.kept(3, j) = t;
+                n.put(S::R1, NT, 1, j, map4(fast_sqrt, square));
+            });
             if (i == S::KF / 2 - 1) n.publish();
             for (int k = i; !last && k < 3 * NT; k += S::KF) __stcs(n.saved(l, k / NT, k % NT), VB[0][k]);
         });
@@ -116,7 +118,7 @@ template <typename S>
 static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_update_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    typedef wgmma_order<WGMMA_UPDATE> O;
+    typedef wgmma_order<WGMMA_UPDATE, S::KF> O;
     const int NT = S::NT;
     wgmma_node<S, WGMMA_UPDATE> n(step, l, shared);
     float4 q[NT], none[NT], yt[NT], ymu[NT];
@@ -157,7 +159,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_update_kernel(cons
 // Energies of atoms and q̄ from q'' in R3.
 template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma_node<S, WGMMA_LAST> &n, float4 (&q_bar)[S::NT])
 {
-    typedef wgmma_order<WGMMA_LAST> O;
+    typedef wgmma_order<WGMMA_LAST, S::KF> O;
     const int NT = S::NT;
     const painn_gpu_step &step = n.step;
     // H = F / 2 hidden features: half of the warps only take part in the product.
@@ -245,7 +247,7 @@ static __device__ __forceinline__ void wgmma_update_back(wgmma_node<S, kind> &n,
                                                          const float4 (&yt_last)[S::NT])
 {
     const bool last = kind == WGMMA_LAST;
-    typedef wgmma_order<kind> O;
+    typedef wgmma_order<kind, S::KF> O;
     const int NT = S::NT;
     float4 yt[NT], ymu[NT];
 #pragma unroll
@@ -324,7 +326,7 @@ template <typename S>
 static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_back_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    typedef wgmma_order<WGMMA_BACK> O;
+    typedef wgmma_order<WGMMA_BACK, S::KF> O;
     const int NT = S::NT;
     wgmma_node<S, WGMMA_BACK> n(step, l, shared);
     n.fetch_first();
@@ -344,14 +346,15 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_back_kernel(const 
     n.publish();
     n.template multiply<3 * S::KF>(sum, 0, O::W2T, [&](int i) {
         // Stores the next part of x̄ while one is multiplied; μ̄ is needed by the product after this one.
-        const int b = i / (S::KF / 2) + 1, j = i % (S::KF / 2);
-        if (b < 3) {
-            if (j < NT) n.put(0, NT, b, j, x_bar[b][j]);
-            if (j == S::KF / 2 - 1) n.publish();
-        } else if (j < NT) {
+        const int b = i / (S::KF / 2) + 1, part = i % (S::KF / 2);
+        some_of(part, S::KF / 2, NT, [&](int j) {
+            if (b < 3)
+                n.put(0, NT, b, j, x_bar[b][j]);
+            else
 #pragma unroll
-            for (int c = 0; c < 3; c++) mu_bar[c][j] = n.template read<6>(step.sender, j, 3 + c);
-        }
+                for (int c = 0; c < 3; c++) mu_bar[c][j] = n.template read<6>(step.sender, j, 3 + c);
+        });
+        if (b < 3 && part == S::KF / 2 - 1) n.publish();
     });
     float4 slope[NT];
     mbarrier_wait(n.returned(0), 0);

@@ -13,9 +13,9 @@ template <int parts, bool bfloat> struct wgmma_numbers {
     static const bool BFLOAT = bfloat;
 };
 
-template <int NT_, typename Numbers_> struct wgmma_shape {
+template <int F_, int NT_, typename Numbers_> struct wgmma_shape {
     typedef Numbers_ Numbers;
-    static const int F = 128, NT = NT_, TILE = 8 * NT, WARPS = F / 16, THREADS = 32 * WARPS;
+    static const int F = F_, NT = NT_, TILE = 8 * NT, WARPS = F / 16, THREADS = 32 * WARPS;
     static const int KF = F / 16; // k tiles of F features
     static const int RING = 8;
     static const int UNIT = F * TILE * 2 * Numbers::PARTS; // bytes of F features of a tile as operand
@@ -23,18 +23,28 @@ template <int NT_, typename Numbers_> struct wgmma_shape {
     static const int KEPT = STASH + 6 * FLOATS, GATES = KEPT + (Numbers::PARTS == 2 ? 1 : 4) * FLOATS, BYTES = GATES + 64;
 };
 
-// Order of a kernel's weights, in steps of 16 of k for 128 rows: first step of each product.
+// Order of a kernel's weights, in steps of 16 of k for F rows: first step of each product. KF: k tiles of F features.
 enum wgmma_kind { WGMMA_UPDATE, WGMMA_LAST, WGMMA_BACK };
-template <wgmma_kind kind> struct wgmma_order;
-template <> struct wgmma_order<WGMMA_UPDATE> {
-    static const int U = 0, M1 = 16, M2 = 32, W1 = 56, W2 = 64, END = 88;
+template <wgmma_kind kind, int KF> struct wgmma_order;
+template <int KF> struct wgmma_order<WGMMA_UPDATE, KF> {
+    static const int U = 0, M1 = 2 * KF, M2 = 4 * KF, W1 = 7 * KF, W2 = 8 * KF, END = 11 * KF;
 };
-template <> struct wgmma_order<WGMMA_LAST> {
-    static const int U = 0, M1 = 16, M2 = 32, O1 = 48, O1T = 56, M2T = 60, M1T = 76, UT = 92, END = 108;
+template <int KF> struct wgmma_order<WGMMA_LAST, KF> {
+    static const int U = 0, M1 = 2 * KF, M2 = 4 * KF, O1 = 6 * KF, O1T = 7 * KF, M2T = O1T + KF / 2, M1T = M2T + 2 * KF,
+                     UT = M1T + 2 * KF, END = UT + 2 * KF;
 };
-template <> struct wgmma_order<WGMMA_BACK> {
-    static const int W2T = 0, W1T = 24, M2T = 32, M1T = 56, UT = 72, END = 88;
+template <int KF> struct wgmma_order<WGMMA_BACK, KF> {
+    static const int W2T = 0, W1T = 3 * KF, M2T = 4 * KF, M1T = 7 * KF, UT = 9 * KF, END = 11 * KF;
 };
+
+// Part `part` of `parts` of n things: f(j) for each.
+template <typename Function> static __device__ __forceinline__ void some_of(int part, int parts, int n, Function f)
+{
+    const int each = (n + parts - 1) / parts;
+#pragma unroll
+    for (int k = 0; k < each; k++)
+        if (part * each + k < n) f(part * each + k);
+}
 
 template <typename S, wgmma_kind kind> struct wgmma_node : activations {
     typedef typename S::Numbers Numbers;
@@ -70,31 +80,32 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
     __device__ __forceinline__ void fetch(int s)
     {
         uint4(&to)[Numbers::PARTS] = ring[s % S::RING];
-        typedef wgmma_order<kind> O;
+        typedef wgmma_order<kind, S::KF> O;
+        const int KF = S::KF;
         const painn_gpu_layer &update = step.layer[kind == WGMMA_BACK ? l - 1 : l],
                               &network = step.layer[kind == WGMMA_BACK ? l : l + 1];
         if (s >= O::END) return;
         if constexpr (kind != WGMMA_UPDATE) {
-            if (s >= O::UT) return load(update.Ut, 16, 0, s - O::UT, to);
-            if (s >= O::M1T) return load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
-            if (s >= O::M2T) return load(update.M2t, 24, 0, s - O::M2T, to);
+            if (s >= O::UT) return load(update.Ut, 2 * KF, 0, s - O::UT, to);
+            if (s >= O::M1T) return load(update.M1t, KF, 1 - (s - O::M1T) / KF, (s - O::M1T) % KF, to); // n̄, p̄
+            if (s >= O::M2T) return load(update.M2t, 3 * KF, 0, s - O::M2T, to);
         }
         if constexpr (kind == WGMMA_BACK) {
-            if (s >= O::W1T) return load(network.W1t, 8, 0, s - O::W1T, to);
-            return load(network.W2t, 24, 0, s, to);
+            if (s >= O::W1T) return load(network.W1t, KF, 0, s - O::W1T, to);
+            return load(network.W2t, 3 * KF, 0, s, to);
         } else {
-            if (s < O::M1) return load(update.U, 8, s % 2, s / 2, to);
-            if (s < O::M2) return load(update.M1, 16, 0, s - O::M1, to);
+            if (s < O::M1) return load(update.U, KF, s % 2, s / 2, to);
+            if (s < O::M2) return load(update.M1, 2 * KF, 0, s - O::M1, to);
         }
         if constexpr (kind == WGMMA_UPDATE) {
-            if (s < O::W1) return load(update.M2, 8, s < O::M2 + 8 ? 0 : 3 - (s - O::M2) / 8, (s - O::M2) % 8, to); // q, t, μ
-            if (s < O::W2) return load(network.W1, 8, 0, s - O::W1, to);
-            return load(network.W2, 8, ((s - O::W2) / 8 + 2) % 3, (s - O::W2) % 8, to); // μ, q, R
+            if (s < O::W1) return load(update.M2, KF, s < O::M2 + KF ? 0 : 3 - (s - O::M2) / KF, (s - O::M2) % KF, to); // q, t, μ
+            if (s < O::W2) return load(network.W1, KF, 0, s - O::W1, to);
+            return load(network.W2, KF, ((s - O::W2) / KF + 2) % 3, (s - O::W2) % KF, to); // μ, q, R
         }
         if constexpr (kind == WGMMA_LAST) {
-            if (s < O::O1) return load(update.M2, 8, (s - O::M2) / 8 * 2, (s - O::M2) % 8, to); // q, t
-            if (s < O::O1T) return load(step.O1, 8, 0, s - O::O1, to, S::WARPS / 2);
-            return load(step.O1t, 4, 0, s - O::O1T, to);
+            if (s < O::O1) return load(update.M2, KF, (s - O::M2) / KF * 2, (s - O::M2) % KF, to); // q, t
+            if (s < O::O1T) return load(step.O1, KF, 0, s - O::O1, to, S::WARPS / 2);
+            return load(step.O1t, KF / 2, 0, s - O::O1T, to);
         }
     }
     // Prefetches all weights of the kernel into L2, a part by each block: between two kernels that read them, more data than L2 holds has
@@ -107,24 +118,25 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
     }
     __device__ __forceinline__ void fetch_first()
     {
+        const int KF = S::KF;
         const painn_gpu_layer &network = step.layer[kind == WGMMA_BACK ? l : l + 1],
                               &update = step.layer[kind == WGMMA_BACK ? l - 1 : l];
         if (kind != WGMMA_BACK) {
-            prefetch(update.U, 8, 2);
-            prefetch(update.M1, 16, 1);
-            prefetch(update.M2, 8, 3);
+            prefetch(update.U, KF, 2);
+            prefetch(update.M1, 2 * KF, 1);
+            prefetch(update.M2, KF, 3);
         }
         if (kind == WGMMA_UPDATE) {
-            prefetch(network.W1, 8, 1);
-            prefetch(network.W2, 8, 3);
+            prefetch(network.W1, KF, 1);
+            prefetch(network.W2, KF, 3);
         } else {
             if (kind == WGMMA_BACK) {
-                prefetch(network.W2t, 24, 1);
-                prefetch(network.W1t, 8, 1);
+                prefetch(network.W2t, 3 * KF, 1);
+                prefetch(network.W1t, KF, 1);
             }
-            prefetch(update.M2t, 24, 1);
-            prefetch(update.M1t, 8, 2);
-            prefetch(update.Ut, 16, 1);
+            prefetch(update.M2t, 3 * KF, 1);
+            prefetch(update.M1t, KF, 2);
+            prefetch(update.Ut, 2 * KF, 1);
         }
 #pragma unroll
         for (int s = 0; s < S::RING; s++) fetch(s);
@@ -185,7 +197,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
         finish(sum[0]);
         finish(sum[1]);
     }
-    // The same for one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, for a short product up to NT − 1, runs while products are in
+    // The same for one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, for a short product 0 … NT − 1, runs while products are in
     // flight: mainly stores, which a multiprocessor writes at 32 bytes per clock.
     template <int K, int J> __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0)
     {
@@ -211,7 +223,10 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
             }
             if (k % 2 == 1) {
                 turn_ring(s0, k);
-                if (K > S::KF || k / 2 < S::NT) beside(k / 2);
+                if (K > S::KF)
+                    beside(k / 2);
+                else
+                    some_of(k / 2, K / 2, S::NT, beside);
             }
             b = row_operand_after(b, 2 * K8);
         }
