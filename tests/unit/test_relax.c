@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // test_relax.c: the model Hessian of L-BFGS against a sum over coordinates whose derivatives are central differences; symmetry operations of
-// crystals, whose numbers are those of their space groups.
+// crystals, whose numbers are those of their space groups, and that relaxing in a fixed cell keeps them.
 #include "atoms/elements/covalent.h"
 #include "atoms/relax/model_hessian.h"
 #include "atoms/relax/symmetry.h"
@@ -244,10 +244,62 @@ static void tolerance(void **state)
     }
 }
 
+// ---- in a fixed cell forces are not averaged: they have the symmetry but for rounding -----------------------------------
+
+static mlff_status first_only(void *context, mlff_system **system_out)
+{
+    mlff_system **at = context;
+    *system_out = *at;
+    *at = NULL;
+    return MLFF_OK;
+}
+
+static mlff_status moved(void *context, mlff_system *system, const mlff_relaxed *result)
+{
+    (void)context, (void)system;
+    assert_int_equal(result->end, MLFF_RELAX_CONVERGED);
+    assert_true(result->n_steps >= 3); // a test that can fail
+    return MLFF_OK;
+}
+
+static int count_operations(const mlff_system *system)
+{
+    symmetry s;
+    assert_ok(symmetry_find(system, &s));
+    const int n = s.n;
+    symmetry_free(&s);
+    return n;
+}
+
+// Zincblende with Ga 0.2 Å off along a diagonal of the cube (6 of 24 operations), by both optimizers. The operations are found to 0.001 Å.
+static void fixed_cell(void **state)
+{
+    (void)state;
+    const mlff_setting settings[] = {{"n_features", "16"}, {"n_layers", "1"}, {"cutoff", "4"}, {"elements", "Ga,As"}, {0}};
+    mlff_model *model;
+    mlff_evaluator *evaluator;
+    assert_ok(mlff_model_create("painn", settings, &model));
+    assert_ok(mlff_evaluator_create(model, NULL, &evaluator));
+    for (int optimizer = MLFF_FIRE; optimizer <= MLFF_LBFGS; optimizer++) {
+        mlff_system *system = built(&crystals[4]), *next = system;
+        mlff_relax_options options = mlff_relax_options_default();
+        options.optimizer = (mlff_optimizer)optimizer;
+        options.force_limit = 0.001;
+        for (int c = 0; c < 3; c++) system->positions[c] += 0.2 / sqrt(3);
+        assert_int_equal(count_operations(system), 6);
+        assert_ok(mlff_relax(evaluator, &options, &(mlff_relax_queue){first_only, moved, &next}));
+        const int n = count_operations(system);
+        if (n < 6) fail_msg("optimizer %d: %d of 6 operations remain", optimizer, n);
+        mlff_system_destroy(system);
+    }
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bent_chain), cmocka_unit_test(molecules_are_apart),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bent_chain),     cmocka_unit_test(molecules_are_apart),
                                        cmocka_unit_test(a_straight_angle), cmocka_unit_test(operations),
-                                       cmocka_unit_test(tolerance)};
+                                       cmocka_unit_test(tolerance),        cmocka_unit_test(fixed_cell)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_relax_queue.c: the queue of mlff_relax in several threads: its functions are called in the caller's thread, each structure is given back once,
-// whatever fails, and the results are those of one thread to the bit.
+// whatever fails, and the results are those of one thread, and of one structure at a time, to the bit. With MLFF_CUDA_PLUGIN on a GPU, where forces are
+// computed in a thread of their own.
 #include <pthread.h>
 
 #include "support.h"
@@ -36,13 +37,19 @@ static mlff_status done(void *context, mlff_system *system, const mlff_relaxed *
     return q->n_done++ == q->fails_at ? mlff_fail(MLFF_ERR_IO, "report %d", q->fails_at) : MLFF_OK;
 }
 
-static mlff_status relax_all(queue *q, const mlff_model *model, int n_threads)
+static bool on_gpu(void)
+{
+    return getenv("MLFF_CUDA_PLUGIN") != NULL;
+}
+
+static mlff_status relax_all(queue *q, const mlff_model *model, int n_threads, int n_at_once)
 {
     mlff_evaluator_options options = mlff_evaluator_options_default();
     mlff_relax_options relax = mlff_relax_options_default();
     mlff_evaluator *evaluator;
     options.n_threads = n_threads;
-    relax.n_at_once = 4;
+    if (on_gpu()) options.device = (mlff_device){MLFF_CUDA, 0};
+    relax.n_at_once = n_at_once;
     relax.max_steps = 12; // some converge, some do not
     relax.force_limit = 0.3;
     q->caller = pthread_self();
@@ -65,7 +72,7 @@ static mlff_status relax_all(queue *q, const mlff_model *model, int n_threads)
 static mlff_model *small_model(void)
 {
     mlff_model *model;
-    const mlff_setting settings[] = {{"n_features", "16"}, {"n_layers", "1"}, {"cutoff", "3"}, {"elements", "H,C,O"}, {0}};
+    const mlff_setting settings[] = {{"n_features", "32"}, {"n_layers", "1"}, {"cutoff", "3"}, {"elements", "H,C,O"}, {0}};
     assert_ok(mlff_model_create("painn", settings, &model));
     return model;
 }
@@ -74,11 +81,13 @@ static void test_threads(void **state)
 {
     (void)state;
     mlff_model *model = small_model();
-    queue one = {.fails_at = -1, .refuses_at = -1}, many = one;
-    assert_ok(relax_all(&one, model, 1));
-    assert_ok(relax_all(&many, model, 4));
+    queue one = {.fails_at = -1, .refuses_at = -1}, many = one, alone = one;
+    assert_ok(relax_all(&one, model, 1, 4));
+    assert_ok(relax_all(&many, model, 4, 5));
+    assert_ok(relax_all(&alone, model, 1, 1));
     assert_int_equal(one.n_done, N_STRUCTURES);
-    for (int k = 0; k < N_STRUCTURES; k++) assert_true(one.energies[k] == many.energies[k]);
+    for (int k = 0; k < N_STRUCTURES; k++)
+        assert_true(one.energies[k] == many.energies[k] && one.energies[k] == alone.energies[k]);
     mlff_model_destroy(model);
 }
 
@@ -87,12 +96,12 @@ static void test_failures(void **state)
 {
     (void)state;
     mlff_model *model = small_model();
-    for (int at = 0; at < N_STRUCTURES; at += 3) {
+    for (int at = 0; at < N_STRUCTURES; at += on_gpu() ? 6 : 3) { // kernels are slow where they are emulated
         queue q = {.fails_at = at, .refuses_at = -1};
-        assert_int_equal(relax_all(&q, model, 3), MLFF_ERR_IO);
+        assert_int_equal(relax_all(&q, model, 3, 4), MLFF_ERR_IO);
         assert_non_null(strstr(mlff_last_error(), "report"));
         q = (queue){.fails_at = -1, .refuses_at = at};
-        assert_int_equal(relax_all(&q, model, 3), MLFF_ERR_FORMAT);
+        assert_int_equal(relax_all(&q, model, 3, 4), MLFF_ERR_FORMAT);
         assert_non_null(strstr(mlff_last_error(), "structure"));
         assert_int_equal(q.n_taken, at);
     }

@@ -220,20 +220,33 @@ static void find_ends(builder *b)
     }
 }
 
-// H = UᵀU, row by row.
+// The square root of an atom's three rows k, k + 1, k + 2, up to `end`.
+static void factorize_rows(float *rows, size_t n, size_t k, size_t end)
+{
+    for (size_t c = k; c < k + 3; c++) {
+        float *row = rows + (c - k) * n;
+        const float root = sqrtf(row[c]);
+        for (size_t j = c; j < end; j++) row[j] /= root;
+        for (size_t d = c + 1; d < k + 3; d++) {
+            float *to = rows + (d - k) * n;
+            for (size_t j = d; j < end; j++) to[j] -= row[d] * row[j];
+        }
+    }
+}
+
+// H = UᵀU, atom by atom: three rows are subtracted at once from each later one, with the roundings of one after the other.
 static void factorize(model_hessian *h)
 {
     const size_t n = h->n;
-    for (size_t k = 0; k < n; k++) {
-        float *row = h->factor + k * n;
-        const size_t end = h->ends[k];
-        const float root = sqrtf(row[k]);
-        for (size_t j = k; j < end; j++) row[j] /= root;
-        for (size_t i = k + 1; i < end; i++) {
-            float *to = h->factor + i * n;
-            const float factor = row[i];
-            if (factor == 0) continue;
-            for (size_t j = i; j < end; j++) to[j] -= factor * row[j];
+    for (size_t k = 0; k < n; k += 3) {
+        float *restrict a = h->factor + k * n, *restrict b = a + n, *restrict c = b + n;
+        const size_t end = h->ends[k]; // of all three
+        factorize_rows(a, n, k, end);
+        for (size_t i = k + 3; i < end; i++) {
+            float *restrict to = h->factor + i * n;
+            const float x = a[i], y = b[i], z = c[i];
+            if (x == 0 && y == 0 && z == 0) continue;
+            for (size_t j = i; j < end; j++) to[j] = to[j] - x * a[j] - y * b[j] - z * c[j];
         }
     }
 }

@@ -97,13 +97,13 @@ static void entry_free(entry *e)
     *e = (entry){0};
 }
 
-// Writes the finished structures that none is missing before.
-static mlff_status write_finished(relaxing *run)
+// Writes the finished structures that none is missing before, `most` at most.
+static mlff_status write_finished(relaxing *run, size_t most)
 {
     mlff_status status = MLFF_OK;
     size_t n = 0;
     const size_t n_held = (size_t)(run->n_read - run->n_written);
-    for (; n < n_held && run->entries[n].finished && status == MLFF_OK; n++, run->n_written++) {
+    for (; n < n_held && n < most && run->entries[n].finished && status == MLFF_OK; n++, run->n_written++) {
         entry *e = &run->entries[n];
         char comment[96];
         snprintf(comment, sizeof comment, "relax_end=%s relax_steps=%" PRId64, ends[e->result.end], e->result.n_steps);
@@ -155,7 +155,8 @@ static mlff_status finished(void *context, mlff_system *system, const mlff_relax
     cli_progress("relax: %" PRId64 " of %" PRId64 " structures read have ended", run->n_ends[0] + run->n_ends[1] + run->n_ends[2],
                  run->n_read);
     if (result->end == MLFF_RELAX_STOPPED) return MLFF_OK;
-    const mlff_status status = write_finished(run);
+    // The others' steps wait for this call: what one slow structure held back is written little by little.
+    const mlff_status status = write_finished(run, 2);
     return status == MLFF_OK && cli_interrupted() ? mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted") : status;
 }
 
@@ -238,6 +239,10 @@ static int run_relax(cli_arguments *arguments)
         cli_json_array(&run.json, "structures");
     }
     relaxed = mlff_relax(run.setup.evaluator, &run.options, &(mlff_relax_queue){next, finished, &run});
+    if (relaxed == MLFF_OK || relaxed == MLFF_ERR_INTERRUPTED) {
+        const mlff_status written = write_finished(&run, SIZE_MAX);
+        if (written != MLFF_OK) relaxed = written;
+    }
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     cli_progress_clear();
     summarize(&run, relaxed != MLFF_OK);
