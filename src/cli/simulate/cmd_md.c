@@ -51,8 +51,11 @@ static const cli_option options[] = {
     CLI_EVALUATOR_OPTIONS,
     {0}};
 
-// A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
+// A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer. After a piece the atoms come to the host
+// and are looked at, in some 50 ns each: pieces of large systems are longer.
 #define PATIENCE_NS 100000000
+#define PATIENCE_NS_AN_ATOM 5000
+#define LONGEST_PATIENCE_NS 1000000000
 
 static mlff_status write_frame(simulation *run)
 {
@@ -169,10 +172,11 @@ static mlff_status make_piece(simulation *run)
     mlff_dynamics_state before = run->last;
     int64_t n = next_piece(run), start_ns = mlff_clock_ns();
     status = run->monitor ? mlff_monitor_run(run->monitor, run->dynamics, n) : mlff_dynamics_run(run->dynamics, n, NULL);
-    int64_t time_ns = mlff_clock_ns() - start_ns;
+    int64_t time_ns = mlff_clock_ns() - start_ns, patience = PATIENCE_NS + PATIENCE_NS_AN_ATOM * run->input.system->n_atoms;
+    if (patience > LONGEST_PATIENCE_NS) patience = LONGEST_PATIENCE_NS;
     run->step_ns += time_ns;
-    if (time_ns < PATIENCE_NS / 2 && run->piece < INT32_MAX) run->piece *= 2;
-    if (time_ns > PATIENCE_NS && run->piece > 1) run->piece /= 2;
+    if (time_ns < patience / 2 && run->piece < INT32_MAX) run->piece *= 2;
+    if (time_ns > patience && run->piece > 1) run->piece /= 2;
     char cause[1100];
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     mlff_status seen = mlff_dynamics_state_get(run->dynamics, &run->last); // also of steps before one that failed
