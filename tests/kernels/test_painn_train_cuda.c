@@ -81,6 +81,15 @@ static void add_many_ethanols(train_frames *frames)
     add_ethanols_of(frames, 8 * (uint64_t)info.n_multiprocessors / 9 + 1);
 }
 
+// For the products of large batches; on a GPU so many that not all blocks run at once, which is too slow for the emulated one.
+static void add_most_ethanols(train_frames *frames)
+{
+    mlff_device_info info = {.struct_size = sizeof info};
+    assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));
+    const uint64_t each = getenv("MLFF_CUDA_PLUGIN") ? 16U : 66U; // atoms of a multiprocessor
+    add_ethanols_of(frames, each * (uint64_t)info.n_multiprocessors / 9 + 1);
+}
+
 static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
 {
     mlff_model *model = model_of(s);
@@ -131,6 +140,30 @@ static void test_gradient_of_large_batches(void **state)
     if (!have_gpu()) return;
     check_gradient(&settings[1], add_many_ethanols, true);
     check_gradient(&settings[3], add_many_ethanols, true);
+}
+
+// Of TF32 against float32, as in small batches.
+static void test_tf32_of_large_batches(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = model_of(&settings[3]);
+    train_frames frames = {0};
+    add_most_ethanols(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    train_backend *backends[2] = {gpu_backend(model, MLFF_FLOAT32), gpu_backend(model, MLFF_TF32)};
+    double *gradients[2], losses[2];
+    for (int b = 0; b < 2; b++) gradients[b] = train_support_gradient(backends[b], set, &all_terms, &losses[b]);
+    double error = train_support_error(gradients[1], gradients[0], (size_t)backends[0]->layout.n_parameters);
+    printf("TF32, %d structures: relative error of the gradient %.1e\n", (int)set->n_frames, error);
+    assert_true(error > 1e-6 && error < 2e-2);
+    for (int b = 0; b < 2; b++) {
+        free(gradients[b]);
+        backends[b]->destroy(backends[b]);
+    }
+    train_set_free(set);
+    train_frames_free(&frames);
+    mlff_model_destroy(model);
 }
 
 // 20 steps, sums and evaluate() as those of the CPU backend. Adam divides by the gradient's size, so that relative errors of small
@@ -360,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_gradient_of_molecules),
         cmocka_unit_test(test_gradient_of_large_batches),
+        cmocka_unit_test(test_tf32_of_large_batches),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_bits_and_allocations),
         cmocka_unit_test(test_not_finite_and_tf32),

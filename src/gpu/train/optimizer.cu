@@ -135,16 +135,17 @@ static __global__ void __launch_bounds__(THREADS) squares(gpu_optimizer o)
     if (threadIdx.x == 0) o.squares[blockIdx.x] = sum;
 }
 
-// By the first block: this step's errors.
+// By the first block: this step's errors, a warp for each field.
 static __device__ void add_sums(const gpu_optimizer &o, bool finite)
 {
     double *to = (double *)o.sums;
-    for (int field = 0; field < GPU_TRAIN_FRAME_SUMS; field++) {
+    const int lane = (int)threadIdx.x % 32;
+    for (int field = (int)threadIdx.x / 32; field < GPU_TRAIN_FRAME_SUMS; field += THREADS / 32) {
         double sum = 0;
-        for (int k = (int)threadIdx.x; k < o.call->n_frames; k += THREADS)
-            sum += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + field];
-        sum = block_sum<THREADS>(sum);
-        if (threadIdx.x == 0) to[field] += sum;
+#pragma unroll 8
+        for (int k = lane; k < o.call->n_frames; k += 32) sum += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + field];
+        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        if (lane == 0) to[field] += sum;
     }
     if (threadIdx.x > 0) return;
     o.sums->n_steps += 1;
@@ -159,15 +160,15 @@ struct weight_state {
     uint32_t decays; // a byte each
 };
 
-static __device__ __forceinline__ void update_weight(const gpu_train_call &call, double scale, float gradient, bool decays,
-                                                     float &weight, float &average, float &m_of, float &v_of)
+static __device__ __forceinline__ void update_weight(const gpu_train_call &call, double scale, float rate, float correction,
+                                                     float gradient, bool decays, float &weight, float &average, float &m_of,
+                                                     float &v_of)
 {
     const float g = (float)(scale * gradient);
     const float m = (float)(call.beta1 * m_of + (1 - call.beta1) * g);
     const float v = (float)(call.beta2 * v_of + (1 - call.beta2) * ((double)g * g));
     const double keep = decays ? 1 - call.learning_rate * call.weight_decay : 1.0;
-    const float w =
-        (float)(keep * weight - call.learning_rate * (m / call.correction1) / (sqrt(v / call.correction2) + call.epsilon));
+    const float step = rate * m / (sqrtf(v * correction) + (float)call.epsilon), w = (float)(keep * weight - step);
     m_of = m;
     v_of = v;
     weight = w;
@@ -175,7 +176,7 @@ static __device__ __forceinline__ void update_weight(const gpu_train_call &call,
 }
 
 // A thread has four weights; the vectors of weights end at a multiple of four.
-static __global__ void __launch_bounds__(THREADS) update_weights(gpu_optimizer o)
+static __global__ void __launch_bounds__(THREADS, 4) update_weights(gpu_optimizer o)
 {
     const int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const bool there = 4 * k < o.n;
@@ -194,10 +195,11 @@ static __global__ void __launch_bounds__(THREADS) update_weights(gpu_optimizer o
     if (blockIdx.x == 0) add_sums(o, finite);
     if (!finite || !there) return;
     const double norm = sqrt(square), scale = call.clip > 0 && norm > call.clip ? call.clip / norm : 1.0;
-    update_weight(call, scale, g.x, s.decays & 0xffu, s.weight.x, s.average.x, s.m.x, s.v.x);
-    update_weight(call, scale, g.y, s.decays & 0xff00u, s.weight.y, s.average.y, s.m.y, s.v.y);
-    update_weight(call, scale, g.z, s.decays & 0xff0000u, s.weight.z, s.average.z, s.m.z, s.v.z);
-    update_weight(call, scale, g.w, s.decays & 0xff000000u, s.weight.w, s.average.w, s.m.w, s.v.w);
+    const float rate = (float)(call.learning_rate / call.correction1), correction = (float)(1 / call.correction2);
+    update_weight(call, scale, rate, correction, g.x, s.decays & 0xffu, s.weight.x, s.average.x, s.m.x, s.v.x);
+    update_weight(call, scale, rate, correction, g.y, s.decays & 0xff00u, s.weight.y, s.average.y, s.m.y, s.v.y);
+    update_weight(call, scale, rate, correction, g.z, s.decays & 0xff0000u, s.weight.z, s.average.z, s.m.z, s.v.z);
+    update_weight(call, scale, rate, correction, g.w, s.decays & 0xff000000u, s.weight.w, s.average.w, s.m.w, s.v.w);
     ((float4 *)o.weights)[k] = s.weight;
     ((float4 *)o.average)[k] = s.average;
     ((float4 *)o.m)[k] = s.m;

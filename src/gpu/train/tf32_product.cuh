@@ -56,10 +56,11 @@ static inline void keep_read(float)
 }
 #endif
 
-/* `high` and, with PARTS = 3, `low` of a number. The mma itself ignores the last 13 bits. */
+/* `high` and, with PARTS = 3, `low` of a number. The mma itself ignores the last 13 bits, which are cleared only for the difference. */
 template <int PARTS> static __device__ __forceinline__ void tf32_split(float value, uint32_t &high, uint32_t &low)
 {
-    high = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
+    high = __float_as_uint(value) + 0x1000u;
+    if (PARTS == 3) high &= 0xffffe000u;
     low = PARTS == 3 ? __float_as_uint(value - __uint_as_float(high)) : 0u;
 }
 

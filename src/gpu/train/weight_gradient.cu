@@ -72,7 +72,8 @@ static __device__ __forceinline__ void add_rows(const float *left, const float *
     }
 }
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS) weight_gradient(weight_gradient_step step)
+template <int PARTS>
+static __global__ void __launch_bounds__(THREADS, GPU_WEIGHT_BLOCKS) weight_gradient(weight_gradient_step step)
 {
     __shared__ float4 memory[4][STAGE_ROWS * STAGE_STRIDE / 4];
     float(*stage)[STAGE_ROWS * STAGE_STRIDE] = (float(*)[STAGE_ROWS * STAGE_STRIDE]) memory;

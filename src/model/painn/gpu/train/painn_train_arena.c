@@ -236,14 +236,16 @@ static void add_embedding(gradient_tables *t, const painn_train_step *s, const p
     }
 }
 
-// Rows of a split such that tiles and splits together fill the GPU a few times.
+// Rows of a split, as few as let all blocks of tiles and splits run at once: a second round would last as long as the first.
 static int split_rows_of(const painn_train_step *s, int n_multiprocessors)
 {
-    const int F = s->n_features, unit = (F + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE;
-    const int tiles = s->n_layers * unit * unit * 15; // U counts three times
-    int splits = (4 * n_multiprocessors + tiles - 1) / tiles, rows = (s->atom_capacity + splits - 1) / splits;
-    rows = (rows + 15) / 16 * 16;
-    return rows < 64 ? 64 : rows;
+    enum { LEAST = 64, STEP = 16, OTHERS = 4 }; // others: tiles of the readout and of its column sums
+    const int F = s->n_features, unit = (F + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE, tiles = s->n_layers * unit * unit;
+    for (int rows = LEAST;; rows += STEP) {
+        const int splits = (s->atom_capacity + rows - 1) / rows, vector_splits = (3 * s->atom_capacity + rows - 1) / rows;
+        const int blocks = tiles * (9 * splits + 2 * vector_splits) + OTHERS * splits; // W1, W2, M1 and M2 have 9 F²; U has 2 F²
+        if (blocks <= GPU_WEIGHT_BLOCKS * n_multiprocessors || splits == 1) return rows;
+    }
 }
 
 static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_step *s, gradient_tables *t)

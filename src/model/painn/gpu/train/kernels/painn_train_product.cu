@@ -150,9 +150,10 @@ static __device__ __forceinline__ void each_element(const product_place &p, int 
 
 enum { FIRST_OF_MESSAGE, FIRST_OF_UPDATE, FIRST_OF_UPDATE_BACK, FIRST_OF_MESSAGE_BACK };
 
-// First product of a network, forwards or backwards: its hidden layer. MT, NC: 2, 2 or, for fewer atoms, 1, 1.
-template <int PARTS, int TANGENT, int MT, int WHICH>
-static __global__ void __launch_bounds__(THREADS, 2) hidden_product(node_step step)
+// First product of a network, forwards or backwards: its hidden layer. MT, NC: 2, 2 or, for fewer atoms, 1, 1. BLOCKS: of a
+// multiprocessor that run at once.
+template <int PARTS, int TANGENT, int MT, int BLOCKS, int WHICH>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) hidden_product(node_step step)
 {
     typedef product_shape<MT, MT, 1> Shape;
     const painn_train_step &s = step.s;
@@ -257,7 +258,8 @@ template <int TANGENT> static __global__ void __launch_bounds__(THREADS) output_
     op.finish(step.s, step.l, e, load_q_bar<TANGENT>(step.s, step.l, e), y);
 }
 
-template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) norm_product(node_step step)
+template <int PARTS, int TANGENT, int MT, int BLOCKS>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) norm_product(node_step step)
 {
     typedef product_shape<MT, 1, 2> Shape;
     const painn_train_step &s = step.s;
@@ -294,8 +296,8 @@ template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds
         });
 }
 
-template <int PARTS, int TANGENT, int MT>
-static __global__ void __launch_bounds__(THREADS, 2) message_product_back(node_step step)
+template <int PARTS, int TANGENT, int MT, int BLOCKS>
+static __global__ void __launch_bounds__(THREADS, BLOCKS) message_product_back(node_step step)
 {
     typedef product_shape<MT, MT, 1> Shape;
     const painn_train_step &s = step.s;
@@ -325,49 +327,55 @@ typedef struct product_kernel {
     }
 #define SHAPE(...) __VA_ARGS__
 
-// LARGE: for many atoms.
-template <int PARTS, int TANGENT, bool LARGE> static product_kernel product_of(int which)
+// SMALL: for few atoms. CROWDED: for more blocks than two of a multiprocessor; with TF32, products whose registers suffice then run
+// three at once.
+enum product_size { SMALL, LARGE, CROWDED };
+
+template <int PARTS, int TANGENT, product_size SIZE> static product_kernel product_of(int which)
 {
-    enum { MT = LARGE ? 2 : 1 };
+    enum { MT = SIZE == SMALL ? 1 : 2, BLOCKS = SIZE == CROWDED && PARTS == 1 ? 3 : 2 };
     switch (which) {
-    case 0: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_MESSAGE>);
+    case 0: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, BLOCKS, FIRST_OF_MESSAGE>);
     case 1: return PRODUCT(SHAPE(MT, 1, 3), message_product<PARTS, TANGENT, MT>);
     case 2: return PRODUCT(SHAPE(3, 1, 2), vector_product<PARTS, TANGENT>);
-    case 3: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_UPDATE>);
+    case 3: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, BLOCKS, FIRST_OF_UPDATE>);
     case 4: return PRODUCT(SHAPE(MT, 1, 3), update_product<PARTS, TANGENT, MT>);
-    case 5: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_UPDATE_BACK>);
-    case 6: return PRODUCT(SHAPE(MT, 1, 2), norm_product<PARTS, TANGENT, MT>);
+    case 5: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, BLOCKS, FIRST_OF_UPDATE_BACK>);
+    case 6: return PRODUCT(SHAPE(MT, 1, 2), norm_product<PARTS, TANGENT, MT, BLOCKS>);
     case 7: return PRODUCT(SHAPE(3, MT, 1), vector_product_back<PARTS, TANGENT, MT>);
-    case 8: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_MESSAGE_BACK>);
-    default: return PRODUCT(SHAPE(MT, MT, 1), message_product_back<PARTS, TANGENT, MT>);
+    case 8: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, BLOCKS, FIRST_OF_MESSAGE_BACK>);
+    default: return PRODUCT(SHAPE(MT, MT, 1), message_product_back<PARTS, TANGENT, MT, BLOCKS>);
     }
 }
 enum { PRODUCTS = 10 };
 
-static product_kernel kernel_of(int which, int parts, int tangent, int large)
+template <int PARTS, int TANGENT> static product_kernel sized_product_of(int which, product_size size)
 {
-    if (parts == 3)
-        return large     ? tangent ? product_of<3, 1, true>(which) : product_of<3, 0, true>(which)
-                   : tangent ? product_of<3, 1, false>(which)
-                         : product_of<3, 0, false>(which);
-    return large     ? tangent ? product_of<1, 1, true>(which) : product_of<1, 0, true>(which)
-               : tangent ? product_of<1, 1, false>(which)
-                     : product_of<1, 0, false>(which);
+    return size == SMALL   ? product_of<PARTS, TANGENT, SMALL>(which)
+           : size == LARGE ? product_of<PARTS, TANGENT, LARGE>(which)
+                           : product_of<PARTS, TANGENT, CROWDED>(which);
+}
+
+static product_kernel kernel_of(int which, int parts, int tangent, product_size size)
+{
+    if (parts == 3) return tangent ? sized_product_of<3, 1>(which, size) : sized_product_of<3, 0>(which, size);
+    return tangent ? sized_product_of<1, 1>(which, size) : sized_product_of<1, 0>(which, size);
 }
 
 static int launch_product(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent, void *stream)
 {
     const bool large = plan->n_atoms >= 16 * plan->n_multiprocessors && step->n_features >= 64;
-    const product_kernel p = kernel_of(which, plan->parts, tangent, large);
+    product_kernel p = kernel_of(which, plan->parts, tangent, large ? LARGE : SMALL);
     const node_step node = {*step, l, step->n_features / p.features};
-    return launch(p.kernel, (plan->n_atoms + p.atoms - 1) / p.atoms * node.slices, THREADS, p.bytes, 1, plan->overlap, stream,
-                  node);
+    const int blocks = (plan->n_atoms + p.atoms - 1) / p.atoms * node.slices;
+    if (large && blocks > 2 * plan->n_multiprocessors) p = kernel_of(which, plan->parts, tangent, CROWDED); // of the same shape
+    return launch(p.kernel, blocks, THREADS, p.bytes, 1, plan->overlap, stream, node);
 }
 
 extern "C" int painn_train_prepare_products(size_t shared_bytes)
 {
-    for (int k = 0; k < 8 * PRODUCTS; k++) {
-        const product_kernel p = kernel_of(k / 8, k & 1 ? 3 : 1, k & 2, k & 4);
+    for (int k = 0; k < 12 * PRODUCTS; k++) {
+        const product_kernel p = kernel_of(k / 12, k & 1 ? 3 : 1, k & 2, (product_size)(k % 12 / 4));
         if (p.bytes > shared_bytes) return cudaErrorInvalidValue; // 60 kB at most: each GPU since compute capability 8.0 has them
         cudaError_t error = cudaFuncSetAttribute(p.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)p.bytes);
         if (error != cudaSuccess) return error;
