@@ -152,8 +152,8 @@ static void test_dense(void **state)
     fill(d, 5);
     assert_int_equal(gpu_prepare_dense(1), 0);
     for (int numbers = 0; numbers < 3; numbers++)
-        for (int wide = 0; wide < 3; wide++) {
-            const double forward = forward_error(d, (enum gpu_number)numbers, wide, (enum gpu_activation)wide, 0),
+        for (int wide = 0; wide < GPU_LINEAR_TILES; wide++) {
+            const double forward = forward_error(d, (enum gpu_number)numbers, wide, (enum gpu_activation)(wide % 3), 0),
                          back = backward_error(d, (enum gpu_number)numbers, wide, wide % 2);
             printf("numbers %d, tiles %d: forward %.1e, backward %.1e\n", numbers, wide, forward, back);
             assert_true(forward <= tolerance[numbers] && back <= tolerance[numbers]);
@@ -166,7 +166,9 @@ static void test_dense(void **state)
 static void test_choice(void **state)
 {
     (void)state;
-    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 240, 512, 132, 1).wide, 2);
+    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 12, 512, 132, 1).wide, 3);
+    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 240, 512, 132, 1).wide, 4);
+    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 1260, 512, 132, 1).wide, 2);
     assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 20480, 512, 132, 1).wide, 1);
     assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 20480, 512, 132, 0).wide, 0);
 }

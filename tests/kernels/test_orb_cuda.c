@@ -139,10 +139,10 @@ static void check_system(const char *what, const mlff_model *model, mlff_evaluat
 static void test_tiles_and_precisions(void **state)
 {
     (void)state;
-    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", ""};
+    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
     if (!have_gpu()) return;
     mlff_model *model = small_model("orb-v2", 3);
-    for (int t = 0; t < 4; t++)
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
             if (p == MLFF_FLOAT64) continue;
             char what[64];
@@ -250,12 +250,12 @@ static mlff_system *spread(mlff_system *system)
 static void test_conservative(void **state)
 {
     (void)state;
-    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", ""};
+    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
     if (!have_gpu()) return;
     mlff_model *model;
     assert_ok(support_create(&model, "orb-v3-conservative", "n_layers=3; hidden=128; max_neighbors=6; seed=11"));
     with_norms(model);
-    for (int t = 0; t < 4; t++)
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
             if (p == MLFF_FLOAT64) continue;
             char what[64];

@@ -40,21 +40,21 @@ static gpu_edge_list list_of(const segment_case *c)
 }
 
 typedef struct float_layer {
-    float z[N][W], inverse[N], logits[N][GPU_LOGIT_PARTS][2];
+    float z[N][W], inverse[N], logits[N * GPU_LOGIT_PARTS][2];
 } float_layer;
 
-// z, 1/s and the logits, which the epilogues of products give, rounded to float32; logits in 1 or 4 parts.
+// z, 1/s and the logits, which the epilogues of products give, rounded to float32; logits in 1 or 8 parts.
 static void fill_layer(const segment_case *c, int parts, float_layer *layer)
 {
     for (int i = 0; i < N; i++) {
         layer->inverse[i] = (float)c->inverse[i];
         for (int k = 0; k < W; k++) layer->z[i][k] = (float)c->z[i][k];
-        for (int p = 0; p < GPU_LOGIT_PARTS; p++)
+        for (int p = 0; p < parts; p++)
             for (int g = 0; g < 2; g++) {
                 double sum = 0;
                 for (int k = 0; k < W; k++)
                     if (k * parts / W == p) sum += (double)c->gate[g][k] * (double)c->e[i][k];
-                layer->logits[i][p][g] = p < parts ? (float)sum : NAN; // parts that are not filled are not read
+                layer->logits[i * parts + p][g] = (float)sum;
             }
     }
 }
@@ -65,7 +65,7 @@ static void check_layer(const segment_case *c, enum gpu_number numbers, int part
     const double tolerance = tolerance_of(c, numbers);
     fill_layer(c, parts, layer);
     gpu_attention attention = {.edges = list_of(c),
-                               .logits = layer->logits[0][0],
+                               .logits = layer->logits[0],
                                .logit_parts = parts,
                                .bias = {c->gate_bias[0], c->gate_bias[1]},
                                .envelope = c->envelope,
@@ -130,7 +130,7 @@ static void test_beginning(void **state)
         for (int k = 0; k < W; k++) e_bar[i][k] = NAN;
     }
     gpu_attention_backward back = {.attention = {.edges = list_of(c),
-                                                 .logits = layer->logits[0][0],
+                                                 .logits = layer->logits[0],
                                                  .logit_parts = 1,
                                                  .bias = {c->gate_bias[0], c->gate_bias[1]},
                                                  .envelope = c->envelope,

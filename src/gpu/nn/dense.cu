@@ -3,7 +3,7 @@
 #include "dense.cuh"
 
 template <int NUMBERS, int WIDE>
-static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_of<NUMBERS, WIDE>::RESIDENT)
     dense_kernel(const __grid_constant__ gpu_dense dense, int unused)
 {
     DYNAMIC_SHARED(shared);

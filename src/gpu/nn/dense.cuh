@@ -18,16 +18,18 @@ static __device__ __forceinline__ void store_values(const gpu_dense &d, int r, i
 
 template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dense(const gpu_dense &d, uint4 *shared)
 {
-    constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
+    typedef tile_of<NUMBERS, WIDE> tile;
+    constexpr int COLUMNS = tile::COLUMNS;
     const gpu_linear &layer = d.product.layer;
-    run_tiles<NUMBERS, WIDE, false>(d.product, shared, prepare_nothing,
+    const tile_constants constants = {{layer.bias}};
+    run_tiles<NUMBERS, WIDE, false>(d.product, shared, constants, prepare_nothing,
                                     [&](float(&sum)[COLUMNS / 2], const tile_place &place, nothing) {
 #pragma unroll
                                         for (int q = 0; q < COLUMNS / 32; q++) {
                                             const int c = place.column + 32 * q;
                                             if (c >= layer.outputs) break;
                                             eight bias = {};
-                                            if (layer.bias) bias = load_constants(layer.bias + c);
+                                            if (layer.bias) bias = constants_at<tile>(constants, 0, place, c);
 #pragma unroll
                                             for (int h = 0; h < 2; h++) {
                                                 const int r = place.row + 8 * h;

@@ -11,7 +11,7 @@ enum { SUM_WARPS = 8, HALF = SUM_WARPS / 2, BACK_WARPS = 4, MAX_SUM_THREADS = 10
 static __device__ __forceinline__ float gate_of(const gpu_attention &call, int e, int which)
 {
     float sum = call.bias[which];
-    for (int k = 0; k < call.logit_parts; k++) sum += call.logits[((size_t)e * GPU_LOGIT_PARTS + k) * 2 + which];
+    for (int k = 0; k < call.logit_parts; k++) sum += call.logits[((size_t)e * (size_t)call.logit_parts + (size_t)k) * 2 + which];
     return logistic(sum);
 }
 
@@ -25,21 +25,28 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
     // The graph is older than the previous kernel.
     const int32_t *first = received ? call.edges.incoming_first : call.edges.first;
     const bool exists = i < *call.edges.n_atoms;
-    const int begin = exists ? first[i] : 0, end = exists ? first[i + 1] : 0;
+    const int begin = exists ? first[i] : 0, end = exists ? first[i + 1] : 0, mine = begin + warp % HALF + HALF * lane;
+    int e = mine < end ? received ? call.edges.incoming[mine] : mine : -1;
     wait_for_previous();
     let_next_start();
     if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
     if (!exists) return;
     eight sum = {};
     float weight = 0;
+    // Each lane has the weight of one of 32 edges.
+    for (int k = begin + warp % HALF; k < end; k += HALF * 32) {
+        if (k >= begin + HALF * 32)
+            e = k + HALF * lane < end ? received ? call.edges.incoming[k + HALF * lane] : k + HALF * lane : -1;
+        const float own = e >= 0 ? gate_of(call, e, received) * call.envelope[e] : 0.0f;
+        const int count = min((end - k + HALF - 1) / HALF, 32);
 #pragma unroll 4
-    for (int k = begin + warp % HALF; k < end; k += HALF) {
-        const int e = received ? call.edges.incoming[k] : k;
-        const float a = gate_of(call, e, received) * call.envelope[e];
-        const eight z = load_floats(call.z + (size_t)e * GPU_NORM_WIDTH + 8 * lane);
+        for (int m = 0; m < count; m++) {
+            const float a = __shfl_sync(~0u, own, m);
+            const eight z = load_floats(call.z + (size_t)__shfl_sync(~0u, e, m) * GPU_NORM_WIDTH + 8 * lane);
 #pragma unroll
-        for (int c = 0; c < 8; c++) sum.v[c] = fmaf(a, z.v[c], sum.v[c]);
-        weight += a;
+            for (int c = 0; c < 8; c++) sum.v[c] = fmaf(a, z.v[c], sum.v[c]);
+            weight += a;
+        }
     }
     part[warp][0][lane] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
     part[warp][1][lane] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { GPU_LOGIT_PARTS = 4 }; /* blocks of a cluster that share a row */
+enum { GPU_LOGIT_PARTS = 8 }; /* at most: blocks of a cluster that share a row */
 
 /* Edges sorted by sender, and listed by receiver in ascending order; on the device. */
 typedef struct gpu_edge_list {
@@ -24,8 +24,8 @@ typedef struct gpu_edge_list {
  *   received[j] = Σ a_r v over the edges that end in j,   sent[i] = Σ a_s v over the edges that i sends */
 typedef struct gpu_attention {
     gpu_edge_list edges;
-    const float *logits; /* [n_edges][GPU_LOGIT_PARTS][2] parts of the logits, of senders and of receivers */
-    int32_t logit_parts; /* that are filled */
+    const float *logits; /* [n_edges][logit_parts][2] parts of the logits, of senders and of receivers */
+    int32_t logit_parts;
     float bias[2];
     const float *envelope;      /* [n_edges] c */
     const float *z;             /* [n_edges][256] */

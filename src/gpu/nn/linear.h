@@ -25,7 +25,8 @@ extern "C" {
 enum {
     GPU_SLAB = 64,          /* rows of a slab */
     GPU_WEIGHT_BLOCK = 256, /* outputs whose weights are stored together; numbers of outputs are padded to it */
-    GPU_NORM_WIDTH = 256    /* columns of a row that is normalized */
+    GPU_NORM_WIDTH = 256,   /* columns of a row that is normalized */
+    GPU_LINEAR_TILES = 5    /* values of gpu_linear_plan.wide */
 };
 
 enum gpu_number { GPU_NUMBER_FLOAT32, GPU_NUMBER_TF32, GPU_NUMBER_BF16 };
@@ -49,8 +50,10 @@ typedef struct gpu_linear {
 typedef struct gpu_product {
     gpu_operand a[2]; /* the second may have 0 columns */
     gpu_linear layer;
-    const int32_t *n_rows;   /* on the device */
-    int32_t early;           /* columns of the operands that are complete before the previous kernel begins, as n_rows is */
+    const int32_t *n_rows; /* on the device */
+    /* Columns of the operands that are complete before the products directly before this one begin, as n_rows is: with tiles 3 and 4
+     * this one may begin before they have ended. */
+    int32_t early;
     int32_t first_row, rows; /* rows first_row … first_row + rows − 1 as far as they exist; first_row is a multiple of 128 */
     uint64_t *stamp;         /* where the GPU's time at the beginning is stored; NULL: nowhere */
 } gpu_product;
@@ -59,13 +62,17 @@ typedef struct gpu_product {
 typedef struct gpu_linear_plan {
     enum gpu_number numbers;
     int32_t
-        wide; /* 1: tiles of 128 × 256 by wgmma; 2: of 64 × 64 by wgmma, rows to be normalized in clusters of 4 blocks; 0: portable */
+        wide; /* 1: tiles of 128 × 256 by wgmma; 2: of 64 × 64 by wgmma, rows to be normalized in clusters of 4 blocks; 3 and 4: of 16 × 32
+               * and 32 × 32, in clusters of 8; 0: portable */
     int32_t blocks; /* that run at once */
     int32_t overlap;
 } gpu_linear_plan;
 
 /* Which tiles to use for so many rows: `hopper` as in gpu_evaluator. */
 gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs, int n_multiprocessors, int hopper);
+
+/* Blocks that share a row of GPU_NORM_WIDTH columns. */
+int gpu_linear_parts(const gpu_linear_plan *plan);
 
 /* y = f(x Wᵀ + b) as an operand, as floats [rows][stride], or both; NULL: not wanted. */
 typedef struct gpu_dense {

@@ -71,7 +71,17 @@ gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs
 {
     gpu_linear_plan plan = {.numbers = numbers, .wide = 0, .blocks = n_multiprocessors, .overlap = 0};
     if (!hopper) return plan;
-    const int small = (rows + 63) / 64 * ((outputs + 63) / 64);
-    plan.wide = small <= 3 * n_multiprocessors ? 2 : 1;
+    const int slabs = (rows + 63) / 64, columns = (outputs + 63) / 64;
+    if ((rows + 15) / 16 * 2 * columns <= n_multiprocessors)
+        plan.wide = 3;
+    else if ((rows + 31) / 32 * 2 * columns <= n_multiprocessors)
+        plan.wide = 4;
+    else
+        plan.wide = slabs * columns <= 3 * n_multiprocessors ? 2 : 1;
     return plan;
+}
+
+int gpu_linear_parts(const gpu_linear_plan *plan)
+{
+    return plan->wide == 2 ? 4 : plan->wide >= 3 ? 8 : 1;
 }

@@ -63,10 +63,11 @@ static inline gpu_attention orb_attention_of(const orb_launcher *l, int t)
     const orb_gpu_step *s = l->step;
     const orb_gpu_layer *layer = &s->model->layer[t];
     const size_t slot = s->saves ? (size_t)t * (size_t)s->edge_capacity : 0;
+    const gpu_linear_plan last = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT);
     return (gpu_attention){
         .edges = {&s->gpu.call->n_atoms, s->n_edges, s->first_edge, s->incoming_first, s->incoming_edge, s->sender, s->receiver},
         .logits = s->gates + slot * GPU_LOGIT_PARTS * 2,
-        .logit_parts = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT).wide == 2 ? GPU_LOGIT_PARTS : 1,
+        .logit_parts = gpu_linear_parts(&last),
         .bias = {layer->gate_bias[0], layer->gate_bias[1]},
         .envelope = s->envelope,
         .z = s->of_edges.z + slot * ORB_GPU_LATENT,

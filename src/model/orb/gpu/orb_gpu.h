@@ -116,7 +116,7 @@ typedef struct orb_gpu_step {
     gpu_operand edges;                          /* [n_edges][256] */
     /* Of edges: a slot for each layer, then one for the encoder; with direct forces one slot for all of them. */
     orb_gpu_kept of_edges;        /* z: messages before the norm's scale */
-    float *gates;                 /* [slots][n_edges][4][2] parts of the gates' sums, of senders and of receivers */
+    float *gates;                 /* [slots][n_edges][parts][2] parts of the gates' sums, of senders and of receivers */
     orb_gpu_kept of_nodes;        /* a slot for each layer; NULL with direct forces */
     gpu_operand nodes;            /* [n_atoms][256] */
     gpu_operand gathered;         /* [n_atoms][512] messages received, sent */
@@ -155,7 +155,7 @@ typedef struct orb_gpu_update {
     gpu_operand latent;
     float *z, *inverse;       /* [rows][256], [rows] of the norm; NULL: not kept */
     const float *gate;        /* [2][256], of edges */
-    float *gates;             /* [n_edges][4][2] */
+    float *gates;             /* [n_edges][parts][2] */
     const float *added;       /* of nodes: [n_systems][stride] added too; NULL: nothing */
     const int32_t *system_of; /* NULL: all nodes are in system 0 */
     int32_t stride;

@@ -9,7 +9,7 @@
 enum { READOUT_THREADS = 1024, GROUPS = READOUT_THREADS / ORB_GPU_LATENT, LANES = 16 /* of an edge, one for each harmonic */ };
 
 template <int NUMBERS, int WIDE>
-static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_of<NUMBERS, WIDE>::RESIDENT)
     orb_edge_back_kernel(const __grid_constant__ gpu_dense call, int unused)
 {
     DYNAMIC_SHARED(shared);
@@ -17,7 +17,7 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
 }
 
 template <int NUMBERS, int WIDE>
-static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_of<NUMBERS, WIDE>::RESIDENT)
     orb_node_back_kernel(const __grid_constant__ gpu_dense call, int unused)
 {
     DYNAMIC_SHARED(shared);

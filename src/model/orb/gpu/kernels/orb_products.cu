@@ -4,7 +4,7 @@
 #include "orb_launch.cuh"
 
 template <int NUMBERS, int WIDE>
-static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_of<NUMBERS, WIDE>::RESIDENT)
     orb_edge_dense_kernel(const __grid_constant__ gpu_dense call, int unused)
 {
     DYNAMIC_SHARED(shared);
@@ -12,7 +12,7 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
 }
 
 template <int NUMBERS, int WIDE>
-static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_of<NUMBERS, WIDE>::RESIDENT)
     orb_node_dense_kernel(const __grid_constant__ gpu_dense call, int unused)
 {
     DYNAMIC_SHARED(shared);
@@ -26,7 +26,7 @@ struct gathered_rows {
 
 // First layer of an edge: f(W_e e + (W_s n + b)_sender + (W_r n)_receiver).
 template <int NUMBERS, int WIDE>
-static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_of<NUMBERS, WIDE>::RESIDENT)
     orb_gather_kernel(const __grid_constant__ orb_gpu_gather call, int unused)
 {
     DYNAMIC_SHARED(shared);
@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
             }
         }
     };
-    run_tiles<NUMBERS, WIDE, false>(call.product, shared, prepare, finish);
+    run_tiles<NUMBERS, WIDE, false>(call.product, shared, {}, prepare, finish);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
