@@ -18,6 +18,7 @@
 #include "KIM_ModelDriverHeaders.h"
 #include "rank_profile.h"
 #include "ranks.h"
+#include "words.h"
 
 typedef struct kim_model {
     mlff_model *model;
@@ -89,28 +90,16 @@ static bool get_call(const KIM_ModelComputeArguments *arguments, kim_call *call)
     return !failed;
 }
 
-static mlff_status choose_precision(mlff_precision *precision_out)
-{
-    static const char *const names[] = {"float32", "float64", "tf32", "bf16"}; // in the order of mlff_precision
-    const char *wanted = getenv("MLFF_PRECISION");
-    if (!wanted || !wanted[0]) return MLFF_OK;
-    for (int k = 0; k < 4; k++)
-        if (strcmp(wanted, names[k]) == 0) {
-            *precision_out = (mlff_precision)(MLFF_FLOAT32 + k);
-            return MLFF_OK;
-        }
-    return mlff_fail(MLFF_ERR_USAGE, "MLFF_PRECISION \"%s\" is not known; use float32, float64, tf32 or bf16", wanted);
-}
-
 // A device that was chosen, not asked for, may lack a path for this model or precision: then the CPU.
 static mlff_status create_evaluator(kim_model *m)
 {
-    const char *wanted = getenv("MLFF_DEVICE");
+    const char *wanted = getenv("MLFF_DEVICE"), *precision = getenv("MLFF_PRECISION");
     mlff_evaluator_options options = mlff_evaluator_options_default();
     mlff_model_info info;
     mlff_evaluator *evaluator = NULL;
 
-    mlff_status status = choose_precision(&options.precision);
+    mlff_status status = MLFF_OK;
+    if (precision && *precision) status = words_precision("MLFF_PRECISION", precision, &options.precision);
     if (status == MLFF_OK) status = ranks_device(wanted, &options.device);
     if (status != MLFF_OK) return status;
     if (ranks_count() > 1 && !getenv("OMP_NUM_THREADS")) options.n_threads = 1;

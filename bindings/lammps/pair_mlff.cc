@@ -17,6 +17,7 @@
 
 extern "C" {
 #include "ranks.h"
+#include "words.h"
 }
 
 using namespace LAMMPS_NS;
@@ -71,33 +72,20 @@ void PairMlff::refuse(const std::string &text)
     error->all(FLERR, std::string(mlff_last_error()));
 }
 
+void PairMlff::agree(mlff_status status)
+{
+    if (status != MLFF_OK) error->all(FLERR, std::string(mlff_last_error()));
+}
+
 // ---- input -----------------------------------------------------------------------------------------------------------------
 
 void PairMlff::settings(int n, char **words)
 {
-    static const char *const precisions[] = {"float32", "float64", "tf32", "bf16"}; // in the order of mlff_precision
     const char *device = getenv("MLFF_DEVICE");
 
     options = mlff_evaluator_options_default();
     options.n_threads = comm->nprocs > 1 && !getenv("OMP_NUM_THREADS") ? 1 : 0;
-    if (n % 2) refuse(std::string("pair_style mlff: the keyword ") + words[n - 1] + " needs a value");
-    for (int k = 0; k + 1 < n; k += 2) {
-        const std::string key = words[k], value = words[k + 1];
-        if (key == "precision") {
-            int found = -1;
-            for (int p = 0; p < 4; p++)
-                if (value == precisions[p]) found = p;
-            if (found < 0) refuse("pair_style mlff: precision " + value + " is not float32, float64, tf32 or bf16");
-            options.precision = static_cast<mlff_precision>(MLFF_FLOAT32 + found);
-        } else if (key == "device") {
-            device = words[k + 1];
-        } else if (key == "threads") {
-            options.n_threads = utils::inumeric(FLERR, words[k + 1], false, lmp);
-            if (options.n_threads < 1) refuse("pair_style mlff: threads " + value + " is not a positive number");
-        } else {
-            refuse("pair_style mlff: " + key + " is not one of precision, device, threads");
-        }
-    }
+    agree(words_style(n, words, &options, &device));
     check_together(ranks_device(device, &options.device));
 }
 
@@ -118,21 +106,11 @@ void PairMlff::coeff(int n, char **words)
     told = {};
     check_together(mlff_model_load(words[2], &model));
 
-    element_of_type.assign(static_cast<size_t>(n_types) + 1, 0);
-    for (int t = 1; t <= n_types; t++) {
-        const char *name = words[2 + t];
-        element_of_type[t] = strcmp(name, "NULL") == 0 ? 0 : mlff_element_number(name);
-        if (element_of_type[t] == 0 && strcmp(name, "NULL") != 0)
-            refuse(std::string("pair_coeff of mlff: ") + name + " is not an element");
-    }
     mlff_model_info info;
     mlff_model_info_get(model, &info);
     cutoff = info.cutoff_angstrom;
-    for (int t = 1; t <= n_types; t++) {
-        bool known = element_of_type[t] == 0 || info.n_elements == 0;
-        for (int k = 0; k < info.n_elements; k++) known = known || info.elements[k] == element_of_type[t];
-        if (!known) refuse(std::string("pair_coeff of mlff: the model ") + words[2] + " does not know " + words[2 + t]);
-    }
+    element_of_type.assign(static_cast<size_t>(n_types) + 1, 0);
+    agree(words_elements(n_types, words + 3, &info, words[2], element_of_type.data() + 1));
     const unsigned outputs = mlff_model_outputs(model);
     if (!info.conservative || !info.has_atom_energies || !(outputs & MLFF_OUTPUT_FORCES))
         refuse(std::string("pair_coeff of mlff: the energy of ") + words[2] +

@@ -68,6 +68,7 @@ class PairMlff : public Pair
     void check(mlff_status status);
     void check_together(mlff_status status);
     [[noreturn]] void refuse(const std::string &text);
+    void agree(mlff_status status);
     void create_evaluator();
     void measure_exchanges();
     void gather();

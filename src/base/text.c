@@ -193,13 +193,17 @@ mlff_status base_read_file(const char *path, size_t limit, char **text_out, size
 
     FILE *file = fopen(path, "rb");
     if (!file) return base_fail_reading(path, errno);
-    // A regular file fits at once, with a byte in which its end is seen and one for the 0.
-    const bool sized = fstat(fileno(file), &there) == 0 && S_ISREG(there.st_mode) && (size_t)there.st_size <= limit;
+    // A regular file fits at once, with a byte in which its end is seen and one for the 0. A device may have no end.
+    const bool known = fstat(fileno(file), &there) == 0, device = known && (S_ISCHR(there.st_mode) || S_ISBLK(there.st_mode));
+    const bool sized = known && S_ISREG(there.st_mode) && (size_t)there.st_size <= limit;
+    const size_t most_of_device = 1 << 24;
     size_t wanted = sized ? (size_t)there.st_size + 2 : 65536;
     for (;; wanted = length + 65536) {
         if (length + 2 > capacity) MLFF_TRY(base_grow(&text, &capacity, wanted, 1, path));
         size_t got = fread(text + length, 1, capacity - length - 1, file);
         length += got;
+        if (device && length > most_of_device)
+            MLFF_FAIL(MLFF_ERR_LIMIT, "%s: is a device that has no end within %zu MB; give a file", path, most_of_device >> 20);
         if (length > limit) MLFF_FAIL(MLFF_ERR_LIMIT, "%s: larger than the %zu MB that are read here", path, limit >> 20);
         if (got == 0) break;
     }

@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 #endif
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +15,21 @@ static const char *const portable[] = {"portable", NULL};
 
 #if defined(__x86_64__)
 // Instructions of x86-64-v3 other than AVX2, which virtual machines sometimes mask: BMI1, LZCNT, MOVBE, F16C.
-static bool has_small_extensions(void)
+static bool find_small_extensions(void)
 {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_MOVBE) || !(c & bit_F16C)) return false;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_BMI)) return false;
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
+}
+
+// Asked once: hypervisors answer CPUID themselves, in microseconds.
+static bool has_small_extensions(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known;
+    if (atomic_load(&known) == UNKNOWN) atomic_store(&known, find_small_extensions() ? YES : NO);
+    return atomic_load(&known) == YES;
 }
 #endif
 

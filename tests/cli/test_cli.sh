@@ -1327,6 +1327,7 @@ test_ani() {
     value results.json frames.0.force_deviations_ev_per_ang.2.2 >/dev/null
     model
     refused 1 'no ensemble' eval model.safetensors water.xyz --uncertainty --json refused.json --device cpu
+    [ ! -s out ] || fail "a table above an error: $(head -3 out)"
 
     local info=$shared/data/ani2x/ani-2x_8x.info
     [ -r "$info" ] || { echo "skipped: $info is not at hand"; return; }

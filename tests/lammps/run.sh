@@ -252,7 +252,7 @@ test_hostile() {
     attack 'device "tpu" is not known' "$style device tpu" "$water"
     attack 'device "cuda:99999999999999999999" is not known' "$style device cuda:99999999999999999999" "$water"
     for word in 0 -3 99999999999999999999; do attack "threads $word is not a positive" "$style threads $word" "$water"; done
-    for word in abc 1.5; do attack "Expected integer" "$style threads $word" "$water"; done
+    for word in abc 1.5; do attack "threads $word is not a positive" "$style threads $word" "$water"; done
     attack '2147483647 threads' "$style threads 2147483647" "$water"
     attack 'pair coeffs' "$style"
     for word in '' water.safetensors 'water.safetensors H' 'water.safetensors H O O'; do attack 'an element or NULL for each of the 2' "$style" "pair_coeff * * $word"; done

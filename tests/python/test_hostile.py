@@ -60,7 +60,7 @@ class Hostile(unittest.TestCase):
         self.refused(self.evaluator.compute_on_device, n, p)
 
     def test_models(self):
-        for path in (None, 3, "", "\0abc", "/", "/proc/self/mem", "/dev/null", "a" * 100000, "\ud800"):
+        for path in (None, 3, "", "\0abc", "/", "/proc/self/mem", "/dev/null", "/dev/zero", "a" * 100000, "\ud800"):
             self.refused(Model.load, path)
             self.refused(Model.import_ani, path)
             self.refused(Evaluator, path)
@@ -148,7 +148,15 @@ class Hostile(unittest.TestCase):
             self.refused(Dataset.read, path)
             self.refused(analyze, path)
         self.refused(analyze, [self.wild] * 4, frame_fs=0.5)
-        self.refused(Trainer, self.model, Dataset([]))
+        for frames in (None, [None], ["a"], 5):
+            self.refused(Dataset, frames)
+        for data in (None, [self.atoms], Dataset([])):
+            self.refused(Trainer, self.model, data)
+        self.refused(Trainer, "model.safetensors", Dataset([]))
+        for wrong in ({"charge": NAN}, {"spin": INF}, {"charge": "a"}):
+            charged = self.atoms.copy()
+            charged.info.update(wrong)
+            self.refused(Teacher(self.model, device="cpu", n_threads=1).compute, [charged])
         for wrong in ({"n_structures": 2**40}, {"n_structures": NAN}, {"nonsense": 1}, {"struct_size": 1}, {"preset": "abc"}, {"optimizer": 5}):
             self.refused(distill, self.model, "h2o", support.scratch("refused.run"), **wrong)
 

@@ -74,6 +74,8 @@ def charge_and_spin(atoms: Any) -> tuple[float | None, float | None]:
     for name, value in (("charge", charge), ("spin", spin)):
         if value is not None and not isinstance(value, (int, float, np.integer, np.floating)):
             raise MlffUsageError(f"atoms.info[{name!r}] is {value!r}; a number is meant")
+        if value is not None and not np.isfinite(value):
+            raise MlffUsageError(f"atoms.info[{name!r}] is {value}; a finite number is meant, or none")
     return charge, spin
 
 

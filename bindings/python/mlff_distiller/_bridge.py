@@ -318,8 +318,15 @@ class Trajectory:
         return cls(out)
 
 
+def check_atoms(atoms: Any) -> None:
+    """TypeError for what is not like ASE's atoms."""
+    if not hasattr(atoms, "numbers") or not hasattr(atoms, "positions"):
+        raise TypeError(f"{atoms!r:.60} in place of ASE's Atoms")
+
+
 def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool = False) -> int:
     """A C system of ASE's atoms; `index` goes into its label_energy. With `fixed` FixAtoms too, with `motion` also velocities and masses."""
+    check_atoms(atoms)
     n = len(atoms)
     numbers = host_array(atoms.numbers, np.int32, (n,), "atomic numbers")
     out = c_void_p()

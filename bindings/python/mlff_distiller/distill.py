@@ -24,7 +24,7 @@ import numpy as np
 from . import _library as lib
 from . import _structs as s
 from ._arrays import host_array
-from ._bridge import Interrupts, doubles, system_from_atoms
+from ._bridge import Interrupts, check_atoms, doubles, system_from_atoms
 from ._devices import parse_device
 from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
@@ -550,6 +550,7 @@ class Dataset:
             stress: [6] eV/Å³ in Voigt order; of structures that repeat along all axes.
             weight: in the loss.
         """
+        check_atoms(atoms)
         if energy is None and forces is None and stress is None and atoms.calc is not None:
             results = atoms.calc.results
             energy, forces, stress = results.get("energy"), results.get("forces"), results.get("stress")

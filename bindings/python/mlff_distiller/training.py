@@ -113,6 +113,10 @@ class Trainer:
         optimizer: str = "adamw",
         **options: Any,
     ) -> None:
+        if not isinstance(model, Model):
+            raise TypeError(f"model: {model!r:.60} in place of a Model")
+        if not isinstance(data, Dataset):
+            raise TypeError(f"data: {data!r:.60} in place of a Dataset")
         asked = lib.core.mlff_trainer_options_default()
         _set_options(asked.loss, LOSS, options)
         _set_options(asked, OPTIONS, options)

@@ -134,6 +134,7 @@ static void print_row(const evaluation *run, const frame_outcome *frame)
     const mlff_system *system = frame->system;
     size_t n = (size_t)system->n_atoms;
     double energy = frame->energy, largest = 0, error = 0;
+    if (run->n_frames == 0) print_header(run); // not above an error
     for (size_t i = 0; i < n; i++) {
         const double *f = frame->forces + 3 * i;
         largest = fmax(largest, f[0] * f[0] + f[1] * f[1] + f[2] * f[2]);
@@ -487,7 +488,6 @@ static int run_eval(cli_arguments *arguments)
         json_begin(&run);
     }
     if (output_path) MLFF_TRY(mlff_writer_open(output_path, cli_text(arguments, "format", NULL), 0, &run.writer));
-    if (run.table) print_header(&run);
     MLFF_TRY(evaluate(&run, reader));
 done:
     // What has gone down a pipe is ended as JSON, if short of frames; a file does not come to be.

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "history.h"
 #include "train_record.h"
 #include "trainer.h"
 
@@ -55,27 +56,6 @@ static mlff_status add_history(fit *f)
     return f->options.history ? base_text_write(&f->history, f->options.history) : MLFF_OK;
 }
 
-// Lines of an earlier process up to the checkpoint's step; later ones are written again as the steps are made again.
-static mlff_status read_history(fit *f)
-{
-    mlff_status status = MLFF_OK;
-    char *text = NULL;
-    size_t length = 0;
-    if (!f->options.history || access(f->options.history, F_OK) != 0) return MLFF_OK;
-    MLFF_TRY(base_read_file(f->options.history, (size_t)1 << 30, &text, &length));
-    for (char *line = text; *line;) {
-        char *end = strchr(line, '\n');
-        long long step = 0;
-        if (!end || sscanf(line, "{\"step\": %lld", &step) != 1 || step > f->trainer->step) break;
-        base_text_add(&f->history, "%.*s", (int)(end - line + 1), line);
-        line = end + 1;
-    }
-    status = f->history.status;
-done:
-    base_free(text);
-    return status;
-}
-
 // ---- checkpoint and best --------------------------------------------------------------------------------------------
 
 static mlff_status save(fit *f)
@@ -95,7 +75,7 @@ static mlff_status resume(fit *f)
     if (!f->options.checkpoint || access(f->options.checkpoint, F_OK) != 0) return MLFF_OK;
     MLFF_TRY(mlff_trainer_restore(t, f->options.checkpoint));
     if (t->best_step > 0) MLFF_TRY(mlff_model_load(f->options.best, &f->best));
-    MLFF_TRY(read_history(f));
+    if (f->options.history) MLFF_TRY(history_read(f->options.history, t->step, &f->history)); // later steps are made again
 done:
     return status;
 }

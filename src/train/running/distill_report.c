@@ -8,72 +8,10 @@
 
 #include "base/drawing.h"
 #include "distill.h"
-#include "train/fitting/train_record.h"
+#include "train/fitting/history.h"
 #include "train/judging/verdict.h"
 
 enum { MOST_POINTS = 3000 };
-
-// ---- learning curve -------------------------------------------------------------------------------------------------
-
-typedef struct curve {
-    double *value[2]; // validation and training force error, meV/Å
-    double last_step;
-    size_t n, capacity[2];
-} curve;
-
-static double number_at(const cJSON *line, const char *part, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(line, part), key);
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
-}
-
-static mlff_status read_curve(const char *path, curve *to)
-{
-    mlff_status status = MLFF_OK;
-    char *text = NULL;
-    size_t length;
-    MLFF_TRY(base_read_file(path, (size_t)1 << 30, &text, &length));
-    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
-        cJSON *json = cJSON_ParseWithLength(line, (size_t)(end - line));
-        const cJSON *step = cJSON_GetObjectItemCaseSensitive(json, "step");
-        const double training = 1e3 * number_at(json, "training", "force_mae_ev_per_angstrom");
-        const double validation = 1e3 * number_at(json, "validation", "force_mae_ev_per_angstrom");
-        if (cJSON_IsNumber(step) && training > 0 && validation > 0) {
-            const double values[2] = {validation, training};
-            for (int side = 0; side < 2 && status == MLFF_OK; side++) {
-                status = base_grow(&to->value[side], &to->capacity[side], to->n + 1, sizeof **to->value, "a curve");
-                if (status == MLFF_OK) to->value[side][to->n] = values[side];
-            }
-            to->last_step = step->valuedouble;
-            to->n += status == MLFF_OK;
-        }
-        cJSON_Delete(json);
-        if (status != MLFF_OK) break;
-    }
-done:
-    base_free(text);
-    return status;
-}
-
-// Validations are evenly spaced.
-static void draw_curve(base_text *page, const curve *c)
-{
-    if (c->n < 2) return;
-    const drawing_axis x = {.high = c->last_step, .label = "step"};
-    drawing_axis y = {.low = INFINITY, .logarithmic = true, .label = "force error, meV/Å"};
-    for (size_t k = 0; k < c->n; k++)
-        for (int side = 0; side < 2; side++) {
-            y.low = fmin(y.low, 0.8 * c->value[side][k]);
-            y.high = fmax(y.high, 1.25 * c->value[side][k]);
-        }
-    drawing_begin(page,
-                  "Learning curve: mean absolute force error of training batches (gray) and of the averaged weights on the "
-                  "validation structures (blue)",
-                  &x, &y);
-    for (int side = 1; side >= 0; side--)
-        drawing_line(page, &x, &y, side ? "minor" : "major", c->last_step / (double)(c->n - 1), c->value[side], (int)c->n);
-    drawing_end(page);
-}
 
 // ---- student beside teacher
 
@@ -307,12 +245,10 @@ mlff_status distill_report(const distill *d)
 {
     mlff_status status = MLFF_OK;
     base_text page = {0};
-    curve learning = {0};
-    if (distill_is_there(d, DISTILL_HISTORY)) MLFF_TRY(read_curve(d->path[DISTILL_HISTORY], &learning));
     add_head(&page, d->student, &d->config);
     add_verdict(&page, d->verdict);
     base_text_add(&page, "<h2>Training and held-out structures</h2><div class=\"plots\">");
-    draw_curve(&page, &learning);
+    if (distill_is_there(d, DISTILL_HISTORY)) MLFF_TRY(history_draw(d->path[DISTILL_HISTORY], &page));
     MLFF_TRY(draw_rounds(&page, d));
     MLFF_TRY(add_parities(&page, d->student, d->data.test));
     base_text_add(&page, "</div><h2>Beside the teacher</h2><div class=\"plots\">");
@@ -324,8 +260,6 @@ mlff_status distill_report(const distill *d)
                   d->config.n_structures, d->n_explored, mlff_dataset_size(d->data.test), d->config.seed);
     MLFF_TRY(base_text_write(&page, d->path[DISTILL_REPORT]));
 done:
-    base_free(learning.value[0]);
-    base_free(learning.value[1]);
     base_text_free(&page);
     return status;
 }
