@@ -18,7 +18,7 @@ endforeach()
 # One allocation or one system call that fails, in every command. The injectors need Linux on x86-64 with glibc, and no sanitizer.
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND NOT MLFF_SANITIZE)
   add_library(fail_allocation MODULE tests/faults/fail_allocation.c)
-  target_link_libraries(fail_allocation PRIVATE mlff_flags)
+  target_link_libraries(fail_allocation PRIVATE mlff_flags ${CMAKE_DL_LIBS})
   add_executable(fail_call tests/faults/fail_call.c)
   target_link_libraries(fail_call PRIVATE mlff_flags)
   add_executable(ipi_server tests/faults/ipi_server.c)

@@ -13,6 +13,7 @@
 #include "error.h"
 #include "force.h"
 #include "memory.h"
+#include "neighbor.h"
 #include "update.h"
 
 extern "C" {
@@ -179,6 +180,9 @@ void PairMlff::init_style()
         energy_unit = 1 / kcal_mol;
     else
         refuse("pair_style mlff: units " + units + " are not metal or real");
+    // The model's energy is no sum over pairs. Beside other styles the exclusion is meant for them.
+    if (force->pair == this && neighbor->nex_type + neighbor->nex_group + neighbor->nex_mol > 0)
+        refuse("pair_style mlff: neigh_modify exclude has no effect on a model; remove it (neigh_modify exclude none)");
     if (!evaluator) create_evaluator();
     // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
     force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);

@@ -276,6 +276,9 @@ test_hostile() {
     attack 'no pair_style mlff, or more than one' "pair_style lj/cut 5" "pair_coeff * * 1 1" "compute d all mlff/deviation"
     attack 'no pair_style mlff, or more than one' "pair_style hybrid/overlay mlff mlff" 'pair_coeff * * mlff 1 ani.safetensors ${species}' \
         'pair_coeff * * mlff 2 ani.safetensors ${species}' "compute d all mlff/deviation"
+    attack 'neigh_modify exclude has no effect' "$style" "$water" "neigh_modify exclude type 1 1"
+    attack 'neigh_modify exclude has no effect' "$style" "$water" "group a id 1:2" "neigh_modify exclude group a a"
+    attack runs "$style" "$water" "neigh_modify exclude type 1 1" "neigh_modify exclude none"
     units=lj attack 'units lj are not metal or real' "$style" "$water"
     attack 'a coordinate of .*correct its position' "$style" "$water" "velocity all set 1e300 0 0" "fix 1 all nve"
     attack 'Lost atoms' "$style" "$water" "velocity all create 1e12 4" "fix 1 all nve" "run 50"

@@ -27,11 +27,12 @@ void check_add(check_table *table, const char *group, const char *name, check_st
     va_end(arguments);
 }
 
-static bool works(const check_table *table)
+// The row that fails the command, or NULL.
+static const check_row *failed_row(const check_table *table)
 {
     for (int i = 0; i < table->n_rows; i++)
-        if (table->rows[i].required && table->rows[i].status == CHECK_FAIL) return false;
-    return true;
+        if (table->rows[i].required && table->rows[i].status == CHECK_FAIL) return &table->rows[i];
+    return NULL;
 }
 
 static void print_table(const check_table *table)
@@ -43,7 +44,8 @@ static void print_table(const check_table *table)
         group = row->group;
         printf("  %-10s  %-18s %s\n", status_names[row->status], row->name, row->detail);
     }
-    printf("\n%s\n", works(table) ? "The CPU engine works." : "The CPU engine does not work: see the row above that says fail.");
+    printf("\n%s\n",
+           !failed_row(table) ? "The CPU engine works." : "The CPU engine does not work: see the row above that says fail.");
 }
 
 static mlff_status write_json(const check_table *table, const char *path)
@@ -62,7 +64,7 @@ static mlff_status write_json(const check_table *table, const char *path)
     cli_json_int(&json, "schema_version", 1);
     cli_json_text(&json, "version", mlff_version());
     cli_json_text(&json, "timestamp", now);
-    cli_json_bool(&json, "works", works(table));
+    cli_json_bool(&json, "works", !failed_row(table));
     cli_json_compact_array(&json, "cpu_paths");
     for (const char *const *path_name = mlff_cpu_paths(); *path_name; path_name++) cli_json_text(&json, NULL, *path_name);
     cli_json_end(&json, ']');
@@ -96,8 +98,9 @@ static int run(cli_arguments *arguments)
         mlff_status status = write_json(&table, path);
         if (status != MLFF_OK) return cli_exit(status);
     }
-    if (works(&table)) return CLI_GOOD;
-    cli_say("the CPU engine does not work; the table says what failed");
+    const check_row *failed = failed_row(&table);
+    if (!failed) return CLI_GOOD;
+    cli_say("the CPU engine does not work: %s", failed->detail);
     return CLI_FAILED;
 }
 
