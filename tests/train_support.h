@@ -8,7 +8,7 @@
 #include "support.h"
 #include "train/fitting/train_set.h"
 
-enum { TRAIN_FRAMES_MAX = 256 };
+enum { TRAIN_FRAMES_MAX = 1280 };
 
 typedef struct train_frames {
     int64_t n;
