@@ -73,9 +73,8 @@ typedef struct profile_tail {
     double stretch;                 /* a thread's wall time over its processor time where it is never blocked; 0: not known */
     double cpu_wait_share;          /* of the time of all steps: a thread of the process waited for a CPU; NaN: not known */
     bool virtual_machine;           /* its host may take CPUs, unseen */
-    double
-        pace_rise; /* of the time that the core takes for fixed arithmetic, from the first step to the last, 0 at least; NaN: not known */
-    double cpu_rise; /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
+    double cpu_rise;                /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
+    double pace_rise;               /* of the time that fixed arithmetic takes, from the first step to the last; NaN: not known */
 } profile_tail;
 
 typedef struct profile_ledger {
