@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STREAM_PROBE = 0x70726f62 };
 
@@ -79,13 +80,14 @@ done:
     return status;
 }
 
+// Also a word that is neither: it is more likely a system than a file without a suffix.
 static bool is_builder(const char *name)
 {
     int n;
     const mlff_builder_info *builders = mlff_builders(&n);
     for (int k = 0; k < n; k++)
         if (strcmp(builders[k].name, name) == 0) return true;
-    return false;
+    return !strpbrk(name, "./") && access(name, F_OK) != 0;
 }
 
 mlff_status mlff_samples_add_named(mlff_samples *samples, const char *name, int n_atoms, uint64_t seed)
