@@ -345,7 +345,7 @@ static void test_refuses(void **state)
     assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "adamw and soap");
     config.optimizer = "soap";
     config.systems = "unobtainium";
-    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "unobtainium");
+    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "there are silicon");
     assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1);
     assert_int_equal(mlff_teacher_create("changed", log_springs, rest, &other), MLFF_OK); // labels name their teacher
     options.teacher = other;

@@ -255,7 +255,7 @@ static void test_verdicts(void **state)
     mlff_samples *systems = NULL;
     assert_int_equal(mlff_samples_create(&systems), MLFF_OK);
     assert_int_equal(mlff_samples_add_named(systems, "h2o", 0, 1), MLFF_OK);
-    assert_int_not_equal(mlff_samples_add_named(systems, "nosuch", 0, 1), MLFF_OK);
+    assert_int_equal(mlff_samples_add_named(systems, "nosuch", 0, 1), MLFF_ERR_USAGE);
     assert_non_null(strstr(mlff_last_error(), "there are silicon,"));
     assert_int_equal(mlff_samples_add(systems, rest, "second"), MLFF_OK);
     options.hot_ps = 0;
