@@ -22,11 +22,11 @@
 #define THREADS_CROWDED 0.02 // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
 #define THREADS_SHARE 0.1    // of all excess, likewise: irregular waits for threads that are less may be the scheduler's
 #define THREADS_STEPS 0.02   // of all steps, likewise
-#define TAKEN_NS 1e7 // irregularly less than this may be the host's of a virtual machine, which takes CPUs for some ms, unseen or
-#define TAKEN_STEPS 0.1       // counted as processor time; so many of all steps are not
-#define CHANCE 1e-4           // of a period where there is none
-#define BLOCKED_LEAST 5       // steps
-#define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
+#define TAKEN_NS 1e7     // the host of a virtual machine takes CPUs unseen for some ms: irregular excess below this may be its,
+#define TAKEN_STEPS 0.1  // unless it is in so many of all steps
+#define CHANCE 1e-4      // probability that a period is found where there is none
+#define BLOCKED_LEAST 5  // steps
+#define KERNEL_SHARE 0.5 // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
 // Medians over all steps, ns.
@@ -287,7 +287,7 @@ static int largest(const float *excess)
     return best;
 }
 
-// A step that was slow by no doing of the force field, or by an unclear one, may hide what comes there regularly.
+// In a step that is slow mostly for one of these reasons, a cause that comes there regularly may not be seen.
 static bool may_hide(const float *excess, int cause)
 {
     int most = largest(excess);
@@ -295,7 +295,8 @@ static bool may_hide(const float *excess, int cause)
            (most == CAUSE_BLOCKED && cause == CAUSE_THREADS);
 }
 
-// 1 for steps in which a cause took at least so much, ns (`sizes`: how much, ms), 2 for those in which as much may hide it.
+// hits[i]: 1 where the cause took at least `least` ns, 2 where another one took as much and may hide it, else 0. sizes: ms of each hit.
+// Returns the number of hits.
 static int64_t find_hits(const analysis *a, int cause, double least, int64_t n, unsigned char *hits, double *sizes)
 {
     int64_t n_hits = 0;
@@ -352,7 +353,7 @@ static double log_chance(int64_t on, int64_t slots, double q)
     return -(double)slots * (f * log(f / q) + (on < slots ? (1.0 - f) * log((1.0 - f) / (1.0 - q)) : 0.0));
 }
 
-// Of steps in which nothing regular is known to be, one more than there are in two more.
+// Probability that a step is hit, by Laplace's rule of succession: never 0 or 1.
 static double rate(int64_t n_hits, int64_t n)
 {
     return (double)(n_hits + 1) / (double)(n + 2);

@@ -81,11 +81,11 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
             snprintf(text, text_bytes, "disturbed for a while: from step %lld on, steps take as long as at the start",
                      (long long)s->first);
         else if (profile->tail.pace_rise > CLOCK_OF_CHANGE * s->change)
-            snprintf(text, text_bytes,
-                     "steps take %.1f %% more at the end than at the start, and fixed arithmetic takes %.1f %% more: the "
-                     "processor became "
-                     "slower (its clock, or the host of a virtual machine)",
-                     percent, profile->tail.pace_rise * 100.0);
+            snprintf(
+                text, text_bytes,
+                "steps take %.1f %% more at the end than at the start, and fixed arithmetic takes %.1f %% more: the processor "
+                "became slower (its clock, or the host of a virtual machine)",
+                percent, profile->tail.pace_rise * 100.0);
         else if (s->settled)
             snprintf(
                 text, text_bytes,
