@@ -946,8 +946,10 @@ test_bench() {
     refused 2 'is no workload' bench run nothing
     refused 1 'no_such' bench compare model.safetensors no_such.safetensors
     run 0 profile model.safetensors --system-sizes 8,16,32 --n-steps 10 -o sizes.json
-    says 'µs an atom'
+    says 'µs an atom' && says '^ +8 +[0-9.]+ +– +– ' && says '^P95 needs 20 steps, P99 100' # no tail of ten steps
     is "$(value sizes.json runs.2.n_steps)" 10 "steps of the largest"
+    run 0 profile model.safetensors --system-sizes 8 --n-steps 30
+    says '^ +8 +[0-9.]+ +[0-9.]+ +– '
     run 0 profile model.safetensors --n-steps 10 --what-if message=2x,readout=0 --trace trace.json
     says 'a step would take'
     is "$(value trace.json displayTimeUnit)" ms "unit of the timeline"

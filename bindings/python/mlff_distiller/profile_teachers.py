@@ -116,8 +116,9 @@ def _table(results: Sequence[MDProfileResult]) -> None:
     width = max(len(result.name) for result in results)
     print(f"{'':<{width}} {'mean/ms':>10} {'median/ms':>10} {'P95/ms':>10} {'P99/ms':>10} {'µs/atom':>9}")
     for r in results:
-        cells = (r.mean_latency_ms, r.median_latency_ms, r.p95_latency_ms, r.p99_latency_ms)
-        print(f"{r.name:<{width}} " + " ".join(f"{cell:10.3f}" for cell in cells) + f" {r.us_per_atom:9.2f}")
+        cells = [(r.mean_latency_ms, 1), (r.median_latency_ms, 1), (r.p95_latency_ms, 20), (r.p99_latency_ms, 100)]  # with the steps needed
+        texts = [f"{cell:10.3f}" if r.n_steps >= needed else f"{'–':>10}" for cell, needed in cells]
+        print(f"{r.name:<{width}} " + " ".join(texts) + f" {r.us_per_atom:9.2f}")
 
 
 def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:

@@ -98,15 +98,17 @@ done:
 
 static void print_head(void)
 {
-    printf("%-36s %7s %12s %12s %12s %10s %10s\n", "", "atoms", "median/ms", "P95/ms", "P99/ms", "µs/atom", "memory/MB");
+    printf("%-36s %7s %12s %12s %12s %11s %10s\n", "", "atoms", "median/ms", "P95/ms", "P99/ms", "µs/atom", "memory/MB");
 }
 
 static void print_row(const mlff_profile *profile)
 {
     mlff_profile_summary s;
     mlff_profile_summary_get(profile, &s);
-    printf("%-36s %7d %12.5g %12.5g %12.5g %9.4g %10.4g\n", s.name, s.n_atoms, s.latency_ms.median, s.latency_ms.p95,
-           s.latency_ms.p99, s.latency_ms.median * 1e3 / s.n_atoms, s.memory_peak_gb * 1024.0);
+    char p95[32], p99[32];
+    printf("%-36s %7d %12.5g %s %s %10.4g %10.4g\n", s.name, s.n_atoms, s.latency_ms.median,
+           cli_percentile(p95, 12, s.latency_ms.p95, 0.95, s.n_steps), cli_percentile(p99, 12, s.latency_ms.p99, 0.99, s.n_steps),
+           s.latency_ms.median * 1e3 / s.n_atoms, s.memory_peak_gb * 1024.0);
     fflush(stdout);
 }
 
@@ -200,8 +202,10 @@ static mlff_status example_function(int64_t n_calls, int threads)
         mlff_statistics t;
         c.with_forces = with;
         MLFF_TRY(mlff_benchmark(call, &c, 10, n_calls, NULL, &t));
-        printf("   %-17s median %8.4g ms, mean %8.4g, P95 %8.4g, P99 %8.4g, %lld outliers, %.5g calls/s\n",
-               with ? "energy and forces" : "energy", t.median * 1e-6, t.mean * 1e-6, t.p95 * 1e-6, t.p99 * 1e-6,
+        char p95[32], p99[32];
+        printf("   %-17s median %8.4g ms, mean %8.4g, P95 %s, P99 %s, %lld outliers, %.5g calls/s\n",
+               with ? "energy and forces" : "energy", t.median * 1e-6, t.mean * 1e-6,
+               cli_percentile(p95, 8, t.p95 * 1e-6, 0.95, n_calls), cli_percentile(p99, 8, t.p99 * 1e-6, 0.99, n_calls),
                (long long)t.n_outliers, 1e9 / t.mean);
     }
 done:

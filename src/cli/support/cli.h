@@ -88,6 +88,8 @@ void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);
 // printf for texts that hold names or other text of files: control characters but line ends become '?', so that terminal escapes do
 // not reach the terminal.
 void cli_print(const char *format, ...) MLFF_PRINTF(1, 2);
+// A cell of a table: a percentile with five digits, or "–" where it needs more steps than were made (P95 20, P99 100). Returns `text`.
+const char *cli_percentile(char text[32], int width, double value, double fraction, int64_t n_steps);
 // Reports the library's last error if status is one; returns the exit status that belongs to it.
 int cli_exit(mlff_status status);
 // Reports the library's last error if `status` is one, and keeps the first failure: for commands that go on after one.

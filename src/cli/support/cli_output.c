@@ -51,6 +51,16 @@ void cli_say(const char *format, ...)
     fprintf(stderr, "mlff: %s\n", text);
 }
 
+const char *cli_percentile(char text[32], int width, double value, double fraction, int64_t n_steps)
+{
+    bool known = (double)n_steps * (1.0 - fraction) > 1.0 - 1e-9; // rounding of the fraction
+    if (known)
+        snprintf(text, 32, "%*.5g", width, value);
+    else
+        snprintf(text, 32, "%*s", width + (int)strlen("–") - 1, "–");
+    return text;
+}
+
 int cli_exit(mlff_status status)
 {
     if (status == MLFF_OK) return CLI_GOOD;

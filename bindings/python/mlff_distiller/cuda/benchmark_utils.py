@@ -419,14 +419,15 @@ def print_comparison_table(results: Mapping[str, BenchmarkResult], file: TextIO 
         file=out,
     )
     for name, result in rows:
-        cells = (result.mean_ms, result.std_ms, result.median_ms, result.p95_ms, result.p99_ms)
+        cells = [time_text(result.mean_ms), time_text(result.std_ms), time_text(result.median_ms)]
+        cells += [time_text(cell) if result.n_calls >= needed else "–" for cell, needed in ((result.p95_ms, 20), (result.p99_ms, 100))]
         speed = result.speed or (_speed([rows[0][1].median_ms], [result.median_ms]) if result is not rows[0][1] else None)
         gain, interval, verdict = "1.00×", "", "baseline"
         if speed is not None:
             gain, verdict = f"{1 / speed.ratio:.2f}×", speed.change
             interval = f"{1 / speed.high:.2f} to {1 / speed.low:.2f}×" if speed.low > 0 else "–"
         print(
-            f"{name:<{width}} " + " ".join(f"{time_text(cell):>11}" for cell in cells) + f" {gain:>9} {interval:>16}  {verdict}", file=out
+            f"{name:<{width}} " + " ".join(f"{cell:>11}" for cell in cells) + f" {gain:>9} {interval:>16}  {verdict}", file=out
         )
 
 
