@@ -292,6 +292,13 @@ static void test_causes_by_time(void **state)
         {"child", 6.0, TAG_CHILD | TAG_FILES, {[PART_CPU] = 1.5e6f, [PART_CHILDREN] = 4e6f}, CAUSE_CHILD, 1.0, NONE},
         {"file", 6.0, TAG_FILES, {[PART_CPU] = 1.2e6f, [PART_FILES] = 1e6f}, CAUSE_FILES, 1.0, NONE},
         {"lock", 6.0, 0, {[PART_CPU] = 1e6f, [PART_OTHERS] = 4.9e6f}, CAUSE_THREADS, 1.0, NONE},
+        {"lock, woken on the holder's core",
+         6.0,
+         0,
+         {[PART_CPU] = 1e6f, [PART_WAIT] = 5e6f, [PART_OTHERS] = 4.9e6f},
+         CAUSE_THREADS,
+         1.0,
+         NONE},
         {"a thread that waits, and ticks of before",
          6.0,
          0,
@@ -318,6 +325,36 @@ static void test_causes_by_time(void **state)
         if (cases[k].second != NONE) assert_near(tail->excess_ms[cases[k].second] / excess, 1.0 - cases[k].share, 1e-3);
         assert_int_equal(tail->period[cases[k].first], 10);
         assert_near(tail->share, excess / (N / 10 * (9.0 + cases[k].ms)), 1e-6);
+        mlff_profile_destroy(profile);
+    }
+}
+
+// Waits for a CPU while other threads of the process run, as where a team spins for the thread that other programs keep from a core:
+// without a period they are not the threads'. Those of every tenth step are, also beside waits for other programs, by which alone the
+// machine is then busy.
+static void test_waits_for_own_threads(void **state)
+{
+    (void)state;
+    for (int locked = 0; locked < 2; locked++) {
+        synthetic_steps s = {0};
+        int n_accidents = 0, n_locks = 0;
+        for (int i = 0; i < N; i++) {
+            bool lock = locked && i % 10 == 7, accident = !lock && base_random_uniform(12, 0, (uint64_t)i) < 0.015;
+            s.times[i] = lock || accident ? 5.0 : 1.0;
+            s.parts[i][PART_CPU] = 1e6f;
+            s.parts[i][PART_WAIT] = lock || accident ? 4e6f : 0.0f;
+            s.parts[i][PART_OTHERS] = lock || (accident && !locked) ? 4e6f : 0.0f;
+            n_locks += lock;
+            n_accidents += accident;
+        }
+        double total = N + 4.0 * (n_locks + n_accidents), share = 4.0 * (n_locks + n_accidents) / total;
+        mlff_profile *profile = synthetic_steps_told(&s, true, "", (profile_tail){.cpu_wait_share = share});
+        const profile_tail *tail = &profile->tail;
+        assert_true(n_accidents > 5);
+        assert_int_equal(tail->period[CAUSE_THREADS], locked ? 10 : 0);
+        assert_int_equal(tail->n_by_cause[CAUSE_THREADS], n_locks);
+        assert_int_equal(tail->n_by_cause[CAUSE_CPU_WAIT], n_accidents);
+        assert_near(tail->cpu_wait_share, 4.0 * n_accidents / total, 1e-9);
         mlff_profile_destroy(profile);
     }
 }
@@ -546,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_a_rebuild_takes_what_its_clock_says),
         cmocka_unit_test(test_waits_between_steps),
         cmocka_unit_test(test_what_is_named),
+        cmocka_unit_test(test_waits_for_own_threads),
         cmocka_unit_test(test_scatter_is_not_work),
         cmocka_unit_test(test_periods),
         cmocka_unit_test(test_shares),

@@ -40,6 +40,7 @@ typedef struct analysis {
     usual usual;
     bool kernel_heavy;   // steps with page faults spend their excess in the kernel
     bool threads_waited; // what steps were blocked for was other threads, some of which waited for a CPU
+    bool shares_core;    // what steps waited for was a CPU that another thread of the process had
     float *excess;       // [n][N_CAUSES] ns
 } analysis;
 
@@ -110,6 +111,12 @@ static double others_ran(const analysis *a, const float *parts, double step_ns)
     return isnan(parts[PART_TEAM_WAIT]) ? others : fmin(others, fmax(step_ns - parts[PART_TEAM_WAIT], 0.0));
 }
 
+// Other threads of the process ran while this one waited for a CPU.
+static bool threads_had_core(const analysis *a, const float *parts, double step_ns, double wait)
+{
+    return wait > 0.0 && others_ran(a, parts, step_ns) > THREADS_LEAST * wait;
+}
+
 // Time in which the thread neither ran nor waited for a CPU.
 static void divide_blocked(const analysis *a, double step_ns, const float *parts, uint32_t tags, double off, float *excess)
 {
@@ -177,7 +184,8 @@ static void divide(const analysis *a, double ms, uint32_t tags, const float *par
     }
     tags = unusual(a->profile, tags);
     excess[UNKNOWN_CAUSE] = (float)fmax(total - wait - cpu - off, 0.0);
-    take(excess, CAUSE_CPU_WAIT, &wait, wait);
+    bool own = a->shares_core && threads_had_core(a, parts, ms * 1e6, wait);
+    take(excess, own ? CAUSE_THREADS : CAUSE_CPU_WAIT, &wait, wait);
     take(excess, UNKNOWN_CAUSE, &off, fmax(parts[PART_TAKEN], 0.0)); // interrupts, or the host of a virtual machine
     double pause = beyond(a, parts, PART_PAUSE), from_cpu = fmin(pause, cpu);
     take(excess, CAUSE_PAUSE, &cpu, pause);
@@ -429,6 +437,35 @@ static double least_irregular_threads(const analysis *a, const profile_tail *tai
     return few || threads < THREADS_SHARE * all ? INFINITY : 0.0;
 }
 
+// A thread that is woken on the core of the one that holds what it needs waits for that core until the holder is done, though others are
+// idle: it waits for the holder. What other programs do has no period in steps, so that their waits are none of these.
+static mlff_status find_shared_core(analysis *a, profile_tail *tail, const double *times_ms, const uint16_t *tags,
+                                    const float *parts, int64_t n, int64_t every)
+{
+    int64_t n_hits = 0, n_own = 0;
+    double own_ms = 0.0, total_ms = 0.0;
+    mlff_status status = MLFF_OK;
+    if (!parts) return MLFF_OK;
+    MLFF_TRY(describe(a, tail, CAUSE_CPU_WAIT, n, every));
+    if (tail->period[CAUSE_CPU_WAIT] == 0) goto done;
+    for (int64_t i = 0; i < n; i++) {
+        double wait = a->excess[i * N_CAUSES + CAUSE_CPU_WAIT];
+        total_ms += times_ms[i];
+        if (wait < 0.5e6 * tail->each_ms[CAUSE_CPU_WAIT]) continue;
+        bool own = threads_had_core(a, parts + i * N_PARTS, times_ms[i] * 1e6, wait);
+        n_hits++;
+        n_own += own;
+        own_ms += own ? wait * 1e-6 : 0.0;
+    }
+    a->shares_core = n_own * 5 >= n_hits * 4;
+    if (!a->shares_core) goto done;
+    if (tail->cpu_wait_share > 0.0)
+        tail->cpu_wait_share = fmax(tail->cpu_wait_share - own_ms / total_ms, 0.0); // no machine is busy by that
+    for (int64_t i = 0; i < n; i++) divide(a, times_ms[i], tags[i], parts + i * N_PARTS, a->excess + i * N_CAUSES);
+done:
+    return status;
+}
+
 mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, const float *parts, int64_t n)
 {
     mlff_status status = MLFF_OK;
@@ -452,6 +489,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         total += times_ms[i];
         tail->n_steps += times_ms[i] * 1e6 > (1.0 + WORK_LEAST) * a.usual.time;
     }
+    MLFF_TRY(find_shared_core(&a, tail, times_ms, tags, parts, n, profile->latency_every));
     MLFF_TRY(find_threads(&a, parts, n));
     static const int doubted[] = {CAUSE_WORK, CAUSE_THREADS, CAUSE_BLOCKED, CAUSE_CLOCK, CAUSE_ENQUEUE, CAUSE_DEVICE_QUEUE};
     for (size_t k = 0; k < sizeof doubted / sizeof *doubted; k++)
