@@ -14,6 +14,7 @@
 #include "force.h"
 #include "memory.h"
 #include "neighbor.h"
+#include "row_exchange.h"
 #include "update.h"
 
 extern "C" {
@@ -39,6 +40,7 @@ PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_option
 PairMlff::~PairMlff()
 {
     rank_profile_destroy(profile);
+    delete exchanger;
     mlff_evaluator_destroy(evaluator);
     mlff_neighbors_destroy(neighbors);
     mlff_model_destroy(model);
@@ -141,7 +143,9 @@ void PairMlff::create_evaluator()
     options.halo = nullptr;
     check_together(options.device.kind == MLFF_CPU ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
     measure_exchanges();
-    check_together(rank_profile_create(evaluator, model, comm->me, comm->nprocs, n_forward > 0, &profile));
+    delete exchanger;
+    exchanger = exchanges ? new RowExchange(options.device, world) : nullptr;
+    check_together(rank_profile_create(evaluator, model, comm->me, comm->nprocs, exchanges, &profile));
 }
 
 // The evaluator says what it exchanges by doing so: a step of one atom, with hooks that only count.
@@ -161,10 +165,12 @@ void PairMlff::measure_exchanges()
     mlff_results results = {};
     results.energies = &energy;
     results.forces = force;
-    n_forward = n_reverse = n_any = comm_forward = comm_reverse = 0;
+    exchanges = false;
+    n_any = 0;
     measuring = true;
     const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &results);
     measuring = false;
+    comm_forward = exchanges ? 2 : 0; // rank and row of an atom's owner
     check_together(status);
 }
 
@@ -186,7 +192,6 @@ void PairMlff::init_style()
     if (!evaluator) create_evaluator();
     // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
     force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
-    force->pair->comm_reverse = std::max(force->pair->comm_reverse, comm_reverse);
 }
 
 double PairMlff::init_one(int, int)
@@ -199,23 +204,42 @@ double PairMlff::init_one(int, int)
 void PairMlff::gather()
 {
     const int n_all = atom->nlocal + atom->nghost;
-    atom_of_row.clear();
-    row_of_atom.assign(n_all, -1);
-    species.clear();
-    owned.clear();
-    positions.clear();
+    int n = 0;
+    row_of_atom.resize(n_all);
+    atom_of_row.resize(n_all);
     for (int i = 0; i < n_all; i++) {
-        const int element = element_of_type[atom->type[i]];
-        if (!element) continue;
-        row_of_atom[i] = static_cast<int>(atom_of_row.size());
-        atom_of_row.push_back(i);
-        species.push_back(element);
-        owned.push_back(i < atom->nlocal);
-        positions.insert(positions.end(), atom->x[i], atom->x[i] + 3);
+        const bool seen = element_of_type[atom->type[i]] != 0;
+        row_of_atom[i] = seen ? n : -1;
+        atom_of_row[n] = i;
+        n += seen;
+        if (i < atom->nlocal) n_owned = n;
+    }
+    if (atom->nlocal == 0) n_owned = 0;
+    atom_of_row.resize(n);
+    species.resize(n);
+    owned.resize(n);
+    positions.resize(3 * static_cast<size_t>(n));
+    for (int r = 0; r < n; r++) {
+        const int i = atom_of_row[r];
+        species[r] = element_of_type[atom->type[i]];
+        owned[r] = r < n_owned;
+        memcpy(&positions[3 * static_cast<size_t>(r)], atom->x[i], 3 * sizeof(double));
     }
     forces.resize(positions.size());
     atom_energies.resize(species.size());
     atom_virials.resize(vflag_atom ? 9 * species.size() : 0);
+}
+
+// The owner of each ghost, by LAMMPS's own communication, in which images of images learn it too.
+void PairMlff::plan_exchange()
+{
+    const int n_all = atom->nlocal + atom->nghost;
+    owner_rank.assign(n_all, comm->me);
+    owner_row.assign(row_of_atom.begin(), row_of_atom.end());
+    comm->forward_comm_pair(this);
+    std::vector<RowExchange::Owner> owners;
+    for (int r = n_owned; r < n_rows(); r++) owners.push_back({owner_rank[atom_of_row[r]], owner_row[atom_of_row[r]]});
+    check(exchanger->plan(n_owned, owners));
 }
 
 // What ghosts have of virials goes to their owners by the computes that ask for it.
@@ -246,11 +270,9 @@ void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
     check(mlff_neighbors_update(neighbors, &batch));
     mlff_neighbors_get(neighbors, &pairs, nullptr, nullptr);
     first.assign(pairs.first, pairs.first + species.size() + 1);
-    size_t n_owned = 0;
-    while (n_owned < owned.size() && owned[n_owned]) n_owned++;
     for (size_t r = n_owned; r < first.size(); r++) first[r] = first[n_owned];
     pairs.first = first.data();
-    pairs.symmetric = n_owned == owned.size();
+    pairs.symmetric = n_owned == n_rows();
     batch.pairs = &pairs;
     rank_profile_list(profile, begin, neighbors);
 }
@@ -270,6 +292,8 @@ mlff_status PairMlff::step_hook(void *pair)
     auto *self = static_cast<PairMlff *>(pair);
     const int64_t begin = rank_profile_begin(self->profile);
     self->gather();
+    // Ghosts are others where LAMMPS's neighbor list is new.
+    if (self->exchanger && (self->neighbor->ago == 0 || !self->exchanger->planned())) self->plan_exchange();
     rank_profile_add(self->profile, RANK_GATHER, begin);
     if (self->n_rows() > 0)
         self->compute_rows();
@@ -278,18 +302,12 @@ mlff_status PairMlff::step_hook(void *pair)
     return MLFF_OK; // what fails has ended the run
 }
 
-// A rank without atoms: the others exchange, and repeat a step that exceeded the range of halves (mlff_halo.any).
+// A rank without atoms takes no part in the exchange of rows, but in the question whether a step is repeated (mlff_halo.any).
 void PairMlff::exchange_nothing()
 {
     const int64_t begin = rank_profile_begin(profile);
-    int flag = 1;
-    rows.clear();
-    for (int step = 0; step < 2 && flag; step++) {
-        for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
-        for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
-        flag = 0;
-        for (int k = 0; step == 0 && k < n_any; k++) any_hook(this, &flag);
-    }
+    int flag = 0;
+    for (int k = 0; k < n_any; k++) any_hook(this, &flag);
     rank_profile_add(profile, RANK_EXCHANGE, begin);
 }
 
@@ -318,7 +336,7 @@ void PairMlff::warn_if_extrapolating()
     mlff_evaluator_info info;
     mlff_evaluator_info_get(evaluator, &info);
     double own[3] = {n_rows() > 0 ? static_cast<double>(info.n_core_pairs) : 0, 0, 0}, sums[3]; // pairs, m v², atoms
-    for (size_t r = 0; r < atom_of_row.size() && owned[r]; r++) {
+    for (int r = 0; r < n_owned; r++) {
         const int i = atom_of_row[r];
         const double *v = atom->v[i], mass = atom->rmass ? atom->rmass[i] : atom->mass[atom->type[i]];
         own[1] += mass * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
@@ -347,7 +365,7 @@ void PairMlff::compute_members(std::vector<double> &member_energies, std::vector
     gather();
     member_energies.assign(n_members(), 0.0);
     member_forces.assign(member_energies.size() * positions.size(), 0.0);
-    if (n_forward + n_reverse > 0) refuse("compute mlff/deviation: not for ensembles of models that exchange features");
+    if (exchanger) refuse("compute mlff/deviation: not for ensembles of models that exchange features");
     if (n_rows() == 0) return;
     double energy;
     mlff_batch batch;
@@ -364,16 +382,14 @@ void PairMlff::compute_members(std::vector<double> &member_energies, std::vector
 
 // ---- exchange of features and adjoints -------------------------------------------------------------------------------------
 
-mlff_status PairMlff::forward_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
-                                   void *stream)
+mlff_status PairMlff::forward_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location, void *stream)
 {
-    return static_cast<PairMlff *>(pair)->exchange(true, arrays, n_arrays, location, stream);
+    return static_cast<PairMlff *>(pair)->exchange(true, arrays, n_arrays, stream);
 }
 
-mlff_status PairMlff::reverse_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
-                                   void *stream)
+mlff_status PairMlff::reverse_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location, void *stream)
 {
-    return static_cast<PairMlff *>(pair)->exchange(false, arrays, n_arrays, location, stream);
+    return static_cast<PairMlff *>(pair)->exchange(false, arrays, n_arrays, stream);
 }
 
 mlff_status PairMlff::any_hook(void *pair, int *flag)
@@ -386,113 +402,38 @@ mlff_status PairMlff::any_hook(void *pair, int *flag)
     return MLFF_OK;
 }
 
-mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
+mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, void *stream)
 {
+    exchanges = true;
+    if (measuring) return MLFF_OK;
     const int64_t begin = rank_profile_begin(profile);
-    const size_t n = measuring ? 1 : species.size();
-    size_t bytes = 0;
-    rows.resize(n_arrays);
-    staged.resize(n_arrays);
-    for (int k = 0; k < n_arrays; k++) {
-        rows[k] = {static_cast<char *>(arrays[k].data), static_cast<size_t>(arrays[k].width) * arrays[k].element_bytes,
-                   arrays[k].element_bytes};
-        bytes += rows[k].bytes;
-    }
-    if (measuring && n_any > 0) return MLFF_OK; // the atom's step is repeated
-    if (measuring) {
-        int &width = forward ? comm_forward : comm_reverse;
-        width = std::max(width, static_cast<int>((bytes + sizeof(double) - 1) / sizeof(double)));
-        ++(forward ? n_forward : n_reverse);
-        return MLFF_OK;
-    }
-    if (location == MLFF_DEVICE_MEMORY) {
-        const mlff_status status = mlff_stream_synchronize(options.device, stream);
-        if (status != MLFF_OK) return status;
-        for (int k = 0; k < n_arrays; k++) {
-            staged[k].resize(n * rows[k].bytes);
-            rows[k].data = staged[k].data();
-            const mlff_status copied = mlff_device_copy(options.device, rows[k].data, arrays[k].data, staged[k].size());
-            if (copied != MLFF_OK) return copied;
-        }
-    }
-    if (forward) {
-        comm->forward_comm_pair(this);
-    } else {
-        comm->reverse_comm_pair(this);
-        for (size_t r = 0; r < n; r++) // what a ghost had has gone to its owner
-            for (Rows &array : rows)
-                if (!owned[r]) memset(array.data + r * array.bytes, 0, array.bytes);
-    }
-    for (int k = 0; k < n_arrays && location == MLFF_DEVICE_MEMORY; k++) {
-        const mlff_status status = mlff_device_copy(options.device, arrays[k].data, rows[k].data, staged[k].size());
-        if (status != MLFF_OK) return status;
-    }
+    const mlff_status status =
+        forward ? exchanger->forward(arrays, n_arrays, stream) : exchanger->reverse(arrays, n_arrays, stream);
     rank_profile_add(profile, RANK_EXCHANGE, begin);
-    return MLFF_OK;
+    return status;
 }
 
 int PairMlff::pack_forward_comm(int n, int *atoms, double *buffer, int, int *)
 {
     for (int k = 0; k < n; k++) {
-        char *to = reinterpret_cast<char *>(buffer + static_cast<size_t>(k) * comm_forward);
-        const int r = row_of_atom[atoms[k]];
-        for (const Rows &array : rows) {
-            if (r >= 0) memcpy(to, array.data + r * array.bytes, array.bytes);
-            to += array.bytes;
-        }
+        buffer[2 * k] = owner_rank[atoms[k]];
+        buffer[2 * k + 1] = owner_row[atoms[k]];
     }
-    return n * comm_forward;
+    return 2 * n;
 }
 
 void PairMlff::unpack_forward_comm(int n, int first_ghost, double *buffer)
 {
     for (int k = 0; k < n; k++) {
-        const char *from = reinterpret_cast<const char *>(buffer + static_cast<size_t>(k) * comm_forward);
-        const int r = row_of_atom[first_ghost + k];
-        for (const Rows &array : rows) {
-            if (r >= 0) memcpy(array.data + r * array.bytes, from, array.bytes);
-            from += array.bytes;
-        }
-    }
-}
-
-int PairMlff::pack_reverse_comm(int n, int first_ghost, double *buffer)
-{
-    for (int k = 0; k < n; k++) {
-        char *to = reinterpret_cast<char *>(buffer + static_cast<size_t>(k) * comm_reverse);
-        const int r = row_of_atom[first_ghost + k];
-        for (const Rows &array : rows) {
-            if (r >= 0) memcpy(to, array.data + r * array.bytes, array.bytes);
-            to += array.bytes;
-        }
-    }
-    return n * comm_reverse;
-}
-
-template <typename T> static void add_row(char *row, const char *addend, size_t bytes)
-{
-    T *to = reinterpret_cast<T *>(row);
-    const T *from = reinterpret_cast<const T *>(addend);
-    for (size_t k = 0; k < bytes / sizeof(T); k++) to[k] += from[k];
-}
-
-void PairMlff::unpack_reverse_comm(int n, int *atoms, double *buffer)
-{
-    for (int k = 0; k < n; k++) {
-        const char *from = reinterpret_cast<const char *>(buffer + static_cast<size_t>(k) * comm_reverse);
-        const int r = row_of_atom[atoms[k]];
-        for (const Rows &array : rows) {
-            if (r >= 0)
-                (array.element_bytes == 4 ? add_row<float> : add_row<double>)(array.data + r * array.bytes, from, array.bytes);
-            from += array.bytes;
-        }
+        owner_rank[first_ghost + k] = static_cast<int>(buffer[2 * k]);
+        owner_row[first_ghost + k] = static_cast<int>(buffer[2 * k + 1]);
     }
 }
 
 double PairMlff::memory_usage()
 {
     double bytes = Pair::memory_usage();
-    for (const std::vector<char> &array : staged) bytes += static_cast<double>(array.capacity());
+    if (exchanger) bytes += exchanger->bytes();
     return bytes +
            static_cast<double>((positions.capacity() + forces.capacity() + atom_energies.capacity() + atom_virials.capacity()) *
                                sizeof(double));

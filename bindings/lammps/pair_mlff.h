@@ -16,13 +16,15 @@ extern "C" {
 #include "rank_profile.h"
 }
 
+class RowExchange;
+
 namespace LAMMPS_NS
 {
 
 /*   pair_style mlff [precision float32|float64|tf32|bf16] [device auto|cpu|cuda|cuda:N] [threads N]
  *   pair_coeff * * MODEL SPECIES…        one element or NULL for each atom type
  * Ghost atoms reach one cutoff. After each layer the features of ghosts come from the ranks that own them, and in the reverse pass
- * their adjoints go back, by LAMMPS's own communication. Energy (also of atoms), forces and virial; units metal and real. */
+ * their adjoints go back (row_exchange.h). Energy (also of atoms), forces and virial; units metal and real. */
 class PairMlff : public Pair
 {
   public:
@@ -39,8 +41,6 @@ class PairMlff : public Pair
     double memory_usage() override;
     int pack_forward_comm(int n, int *atoms, double *buffer, int pbc_flag, int *pbc) override;
     void unpack_forward_comm(int n, int first, double *buffer) override;
-    int pack_reverse_comm(int n, int first, double *buffer) override;
-    void unpack_reverse_comm(int n, int *atoms, double *buffer) override;
 
     /* Members of the ensemble; 1: none. Known after init_style. */
     int n_members() const;
@@ -59,12 +59,6 @@ class PairMlff : public Pair
     }
 
   private:
-    struct Rows { // of an array that is exchanged: host memory
-        char *data;
-        size_t bytes; // of a row
-        int element_bytes;
-    };
-
     void check(mlff_status status);
     void check_together(mlff_status status);
     [[noreturn]] void refuse(const std::string &text);
@@ -72,13 +66,14 @@ class PairMlff : public Pair
     void create_evaluator();
     void measure_exchanges();
     void gather();
+    void plan_exchange();
     void make_batch(mlff_batch &batch, mlff_pairs &pairs);
     static mlff_status step_hook(void *pair);
     void compute_rows();
     void exchange_nothing();
     void scatter(double energy);
     void warn_if_extrapolating();
-    mlff_status exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
+    mlff_status exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, void *stream);
     static mlff_status forward_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
                                     void *stream);
     static mlff_status reverse_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
@@ -101,12 +96,12 @@ class PairMlff : public Pair
     int32_t first_atom[2] = {0, 0};            // of the batch
     std::vector<double> positions, forces, atom_energies, atom_virials;
     std::vector<unsigned char> owned;
+    int n_owned = 0;
 
-    // Exchanges of a step: their number, also for a rank without atoms; the rows of the one in progress.
-    bool measuring = false;
-    int n_forward = 0, n_reverse = 0, n_any = 0;
-    std::vector<Rows> rows;
-    std::vector<std::vector<char>> staged; // rows of a GPU's array
+    RowExchange *exchanger = nullptr; // null: the model exchanges no features
+    bool measuring = false, exchanges = false;
+    int n_any = 0;                          // calls of any_hook in a step, for a rank without atoms
+    std::vector<int> owner_rank, owner_row; // of each atom, ghosts too
 };
 
 } // namespace LAMMPS_NS

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "mlff_exchange.h"
 
 // ---- names --------------------------------------------------------------------------------------------------------------
 
@@ -348,4 +349,78 @@ mlff_status mlff_device_copy(mlff_device device, void *to, const void *from, siz
     if (device.kind != MLFF_CPU) GPU_CALL(copy(device.index, to, from, bytes));
     if (bytes > 0) memmove(to, from, bytes);
     return MLFF_OK;
+}
+
+mlff_status mlff_device_zero(mlff_device device, void *memory, size_t bytes, void *stream)
+{
+    if (bytes > 0 && !memory) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_zero: memory must be given");
+    if (bytes == 0) return MLFF_OK;
+    if (device.kind != MLFF_CPU) GPU_CALL(zero(device.index, memory, bytes, stream));
+    memset(memory, 0, bytes);
+    return MLFF_OK;
+}
+
+mlff_status mlff_host_allocate(mlff_device device, size_t bytes, void **memory_out)
+{
+    if (!memory_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_host_allocate: memory_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(allocate_host(device.index, bytes, memory_out));
+    return mlff_device_allocate(device, bytes, memory_out);
+}
+
+void mlff_host_release(mlff_device device, void *memory)
+{
+    const device_plugin *gpu;
+    if (device.kind == MLFF_CPU)
+        base_free(memory);
+    else if (memory && device_plugin_get(&gpu) == MLFF_OK)
+        gpu->release_host(memory);
+}
+
+#define SUM_ROWS(type)                                                                                                           \
+    for (int64_t j = begin; j < end; j++) {                                                                                      \
+        const type *addend = (const type *)rows->from + (rows->from_row ? rows->from_row[j] : j) * rows->width;                  \
+        for (int c = 0; c < rows->width; c++) ((type *)to)[c] += addend[c];                                                      \
+    }
+
+static void rows_on_cpu(const mlff_rows *rows)
+{
+    const size_t bytes = (size_t)rows->width * (size_t)rows->element_bytes;
+    for (int k = 0; k < rows->n_rows; k++) {
+        char *to = (char *)rows->to + (size_t)(rows->to_row ? rows->to_row[k] : k) * bytes;
+        if (!rows->first) {
+            memcpy(to, (const char *)rows->from + (size_t)(rows->from_row ? rows->from_row[k] : k) * bytes, bytes);
+            continue;
+        }
+        const int64_t begin = rows->first[k], end = rows->first[k + 1];
+        if (!rows->add) memset(to, 0, bytes);
+        if (rows->element_bytes == 4)
+            SUM_ROWS(float)
+        else
+            SUM_ROWS(double)
+    }
+}
+
+mlff_status mlff_device_rows(mlff_device device, const mlff_rows *rows, void *stream)
+{
+    if (!rows || rows->width < 0 || rows->n_rows < 0 || (rows->n_rows > 0 && (!rows->to || !rows->from)))
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_device_rows: to, from and their sizes must be given");
+    if (rows->element_bytes != 4 && (rows->element_bytes != 8 || device.kind != MLFF_CPU))
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_device_rows: elements of %d bytes; expected 4, or 8 on the CPU",
+                         rows->element_bytes);
+    if (rows->n_rows == 0 || rows->width == 0) return MLFF_OK;
+    if (device.kind == MLFF_CPU) {
+        rows_on_cpu(rows);
+        return MLFF_OK;
+    }
+    if (rows->width % 4 != 0)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_device_rows: rows of %d floats; a GPU needs a multiple of 4", rows->width);
+    const device_rows on_gpu = {.to = rows->to,
+                                .from = {rows->from},
+                                .width = rows->width,
+                                .n_rows = rows->n_rows,
+                                .add = rows->first && rows->add,
+                                .to_row = rows->to_row,
+                                .first = rows->first,
+                                .row = rows->from_row};
+    GPU_CALL(rows_exchange(device.index, &on_gpu, stream));
 }

@@ -71,12 +71,13 @@ typedef struct gpu_dynamics_state {
 
 /* Rows of an array, gathered from or summed over arrays in the memory of several GPUs. Rows are of `width` floats, a multiple of 4.
  * Row k of n_rows, k' = to_row[k] or, without to_row, to_first + k:
- *   first NULL: to[k'] = from[source[k]][row[k]];  else: to[k'] += from[source[j]][row[j]], j = first[k] … first[k + 1] − 1, in order. */
+ *   first NULL: to[k'] = from[source[k]][row[k]];  else: the sum of from[source[j]][row[j]], j = first[k] … first[k + 1] − 1, in order,
+ *   and of to[k'] before them if `add` is not 0. Without `source` all are rows of from[0]; without `row`, row j is j. */
 enum { DEVICE_MAX_SOURCES = 64 };
 typedef struct device_rows {
     float *to;
     const float *from[DEVICE_MAX_SOURCES]; /* not through memory that this struct points to: it is passed to a kernel */
-    int32_t width, n_rows, to_first;
+    int32_t width, n_rows, to_first, add;
     const int32_t *to_row, *first, *source, *row; /* device memory */
 } device_rows;
 
@@ -105,8 +106,8 @@ typedef struct device_plugin {
     mlff_status (*peers_connect)(const int *indices, int n);
     /* What is enqueued on `stream` from now on begins after what `event`, of any GPU, has recorded. */
     mlff_status (*stream_wait)(void *stream, void *event);
-    mlff_status (*rows_exchange)(const device_rows *rows, void *stream); /* enqueued */
-    mlff_status (*zero)(void *memory, size_t bytes, void *stream);       /* enqueued */
+    mlff_status (*rows_exchange)(int index, const device_rows *rows, void *stream); /* enqueued */
+    mlff_status (*zero)(int index, void *memory, size_t bytes, void *stream);       /* enqueued */
     /* A domain_move of atoms/dynamics/domain_motion.h, enqueued; the motion is copied. */
     mlff_status (*move_domain)(int move, const struct domain_motion *motion, void *stream);
     /* Page-locked memory of the host that all GPUs read and write. */

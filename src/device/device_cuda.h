@@ -65,8 +65,8 @@ mlff_status cuda_move_domain(int move, const struct domain_motion *motion, void 
 /* gpu/peers/peers.c */
 mlff_status cuda_peers_connect(const int *indices, int n);
 mlff_status cuda_stream_wait(void *stream, void *event);
-mlff_status cuda_rows_exchange(const device_rows *rows, void *stream);
-mlff_status cuda_zero(void *memory, size_t bytes, void *stream);
+mlff_status cuda_rows_exchange(int index, const device_rows *rows, void *stream);
+mlff_status cuda_zero(int index, void *memory, size_t bytes, void *stream);
 mlff_status cuda_allocate_host(int index, size_t bytes, void **memory_out);
 void cuda_release_host(void *memory);
 

@@ -210,12 +210,14 @@ static mlff_status enqueue_rows(const exchange *x, const domain_exchange *d, boo
             rows.row = device_table(d, atoms, SOURCE_ROW);
         } else {
             rows.n_rows = atoms->n_shared;
+            rows.add = 1;
             rows.to_row = device_table(d, atoms, SHARED);
             rows.first = device_table(d, atoms, HOLDER_FIRST);
             rows.source = device_table(d, atoms, HOLDER);
             rows.row = device_table(d, atoms, HOLDER_ROW);
         }
-        const mlff_status status = rows.n_rows > 0 ? x->plugin->rows_exchange(&rows, stream) : MLFF_OK;
+        const mlff_status status =
+            rows.n_rows > 0 ? x->plugin->rows_exchange(x->devices[d->index].index, &rows, stream) : MLFF_OK;
         if (status != MLFF_OK) return status;
     }
     return MLFF_OK;
@@ -273,7 +275,7 @@ static mlff_status exchange_on_gpu(exchange *x, domain_exchange *d, bool forward
     if (!barrier(d)) return crew_ended();
     MLFF_TRY(wait_for_others(x, d, offsetof(domain_exchange, taken), stream));
     for (int a = 0; !forward && a < n_arrays; a++)
-        MLFF_TRY(x->plugin->zero(row_of(&d->arrays[a], atoms->n_owned),
+        MLFF_TRY(x->plugin->zero(gpu, row_of(&d->arrays[a], atoms->n_owned),
                                  (size_t)(atoms->n_local - atoms->n_owned) * (size_t)d->arrays[a].width * sizeof(float), stream));
 done:
     return status;

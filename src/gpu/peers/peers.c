@@ -43,9 +43,10 @@ done:
     return status;
 }
 
-mlff_status cuda_rows_exchange(const device_rows *rows, void *stream)
+mlff_status cuda_rows_exchange(int index, const device_rows *rows, void *stream)
 {
     mlff_status status = MLFF_OK;
+    PLUGIN_TRY(cuda_use(index));
     CUDA_TRY(gpu_launch_rows(rows, stream), "launching an exchange");
 done:
     return status;
@@ -65,9 +66,10 @@ void cuda_release_host(void *memory)
     if (memory && !cuda_stuck()) cudaFreeHost(memory);
 }
 
-mlff_status cuda_zero(void *memory, size_t bytes, void *stream)
+mlff_status cuda_zero(int index, void *memory, size_t bytes, void *stream)
 {
     mlff_status status = MLFF_OK;
+    PLUGIN_TRY(cuda_use(index));
     CUDA_TRY(cudaMemsetAsync(memory, 0, bytes, stream), "clearing rows");
 done:
     return status;

@@ -13,10 +13,11 @@ static __global__ void __launch_bounds__(256) rows_kernel(const __grid_constant_
         const int64_t target = rows.to_row ? rows.to_row[k] : rows.to_first + k;
         float4 *const to = (float4 *)rows.to + target * quads + c;
         float4 sum = {0, 0, 0, 0};
-        if (rows.first) sum = *to;
+        if (rows.add) sum = *to;
         const int begin = rows.first ? rows.first[k] : k, end = rows.first ? rows.first[k + 1] : k + 1;
         for (int j = begin; j < end; j++) {
-            const float4 x = ((const float4 *)rows.from[rows.source[j]])[(int64_t)rows.row[j] * quads + c];
+            const float4 *const from = (const float4 *)rows.from[rows.source ? rows.source[j] : 0];
+            const float4 x = from[(int64_t)(rows.row ? rows.row[j] : j) * quads + c];
             sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
         }
         *to = sum;
