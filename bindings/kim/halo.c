@@ -10,6 +10,9 @@
 // Atoms this much beyond the influence distance are kept, so that the choice holds while no atom moves by half of it: Å.
 static const double margin = 1.0;
 static const double list_skin = 0.5; // of the neighbor list, Å
+// Ghosts are sorted by their distance from the box around the owned atoms in such steps, Å: fine enough that a layer's atoms are few, and
+// wide enough that atoms next to each other remain so.
+static const double shell_width = 0.5;
 
 struct halo {
     double cutoff;
@@ -21,6 +24,8 @@ struct halo {
     unsigned char *chosen_contributing; // [n_chosen_from]
     double *chosen_positions;           // [n_chosen_from][3]
     int *near;                          // [n_near] index in the caller's arrays
+    int *shell;                         // [n_chosen_from] 0: owned; −1: too far
+    int n_shells, *shell_end;           // [n_shells] in `near`
 
     // Near atoms as a batch.
     int32_t first_atom[2];
@@ -47,7 +52,10 @@ mlff_status halo_create(double cutoff, int n_layers, bool with_pairs, halo **hal
     h->cutoff = cutoff;
     h->n_layers = n_layers;
     h->n_chosen_from = -1;
-    mlff_status status = with_pairs ? mlff_neighbors_create(cutoff, list_skin, &h->neighbors) : MLFF_OK;
+    h->n_shells = (int)((n_layers * cutoff + margin) / shell_width) + 3;
+    h->shell_end = malloc(sizeof *h->shell_end * (size_t)h->n_shells);
+    mlff_status status = h->shell_end ? MLFF_OK : mlff_fail(MLFF_ERR_MEMORY, "no memory for the halo");
+    if (status == MLFF_OK && with_pairs) status = mlff_neighbors_create(cutoff, list_skin, &h->neighbors);
     if (status != MLFF_OK) {
         halo_destroy(h);
         return status;
@@ -68,6 +76,8 @@ void halo_destroy(halo *h)
     void *const arrays[] = {h->chosen_contributing,
                             h->chosen_positions,
                             h->near,
+                            h->shell,
+                            h->shell_end,
                             h->species,
                             h->positions,
                             h->owned,
@@ -107,7 +117,7 @@ static mlff_status reserve_atoms(halo *h, size_t n)
     n += n / 4;
     h->n_chosen_from = -1;
     if (!renew(&h->chosen_contributing, n, 1) || !renew(&h->chosen_positions, 3 * n, sizeof(double)) ||
-        !renew(&h->near, n, sizeof(int)))
+        !renew(&h->near, n, sizeof(int)) || !renew(&h->shell, n, sizeof(int)))
         return no_memory(&h->atom_capacity, n, "atoms");
     h->atom_capacity = n;
     return MLFF_OK;
@@ -137,7 +147,7 @@ static mlff_status reserve_pairs(halo *h, size_t n)
     return MLFF_OK;
 }
 
-// ---- near atoms: within influence distance and margin of the box around the owned atoms ------------------------------------
+// ---- near atoms: within influence distance and margin of the box around the owned atoms, by their distance from it ----------
 
 static bool choice_holds(const halo *h, int n_atoms, const int *contributing, const double *positions)
 {
@@ -165,15 +175,24 @@ static void choose(halo *h, int n_atoms, const int *contributing, const double *
             high[c] = fmax(high[c], positions[3 * (size_t)i + c]);
         }
     }
-    h->n_near = 0;
+    memset(h->shell_end, 0, sizeof *h->shell_end * (size_t)h->n_shells);
     for (int i = 0; i < n_atoms; i++) {
         double square = 0;
         for (int c = 0; c < 3; c++) {
             double x = positions[3 * (size_t)i + c], outside = fmax(fmax(low[c] - x, x - high[c]), 0);
             square += outside * outside;
         }
-        if (contributing[i] || square <= reach * reach) h->near[h->n_near++] = i;
+        h->shell[i] = contributing[i] ? 0 : square <= reach * reach ? 1 + (int)(sqrt(square) / shell_width) : -1;
+        if (h->shell[i] >= 0) h->shell_end[h->shell[i]]++;
     }
+    h->n_near = 0;
+    for (int s = 0; s < h->n_shells; s++) { // so far the number of its atoms, then its first index
+        const int n = h->shell_end[s];
+        h->shell_end[s] = h->n_near;
+        h->n_near += n;
+    }
+    for (int i = 0; i < n_atoms; i++)
+        if (h->shell[i] >= 0) h->near[h->shell_end[h->shell[i]]++] = i;
     if (n_atoms > 0) memcpy(h->chosen_positions, positions, sizeof(double) * 3 * (size_t)n_atoms);
     h->n_chosen_from = n_atoms;
 }

@@ -15,7 +15,7 @@
 typedef struct halo halo;
 
 /* cutoff in Å. with_pairs: the batch carries a neighbor list with the rows that matter (for evaluators on the CPU); otherwise the
- * evaluator builds the list, and only atoms far from all owned ones are dropped. */
+ * evaluator builds the list, only atoms far from all owned ones are dropped, and ghosts are sorted by their distance from these. */
 mlff_status halo_create(double cutoff, int n_layers, bool with_pairs, halo **halo_out);
 
 /* The batch of one system without a cell for these atoms. contributing and atomic_numbers: [n_atoms], positions: [n_atoms][3] Å.

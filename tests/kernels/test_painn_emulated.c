@@ -81,6 +81,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const gpu_plan *shape, int 
     }
     gpu_step_choose_rows(&step->gpu, !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2);
     step->gpu.call_in = &call;
+    step->call_above = step->gpu.call;
     plan.n_atoms = n;
     plan.n_systems = batch->n_systems;
     plan.forces = 1;

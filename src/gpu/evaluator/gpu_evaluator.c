@@ -267,7 +267,7 @@ static mlff_status find_graph(gpu_evaluator *e, const captured_graph *wanted, ca
     for (int k = 0; k < MAX_GRAPHS; k++) {
         captured_graph *g = &e->graphs[k];
         if (g->graph && memcmp(&g->plan, &wanted->plan, sizeof g->plan) == 0 && g->from_device == wanted->from_device &&
-            g->given_pairs == wanted->given_pairs && g->stamps == wanted->stamps) {
+            g->given_pairs == wanted->given_pairs && g->ghosts == wanted->ghosts && g->stamps == wanted->stamps) {
             g->last_use = e->n_computes;
             *graph_out = g;
             return MLFF_OK;
@@ -408,11 +408,13 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     bool again = true;
     if (*e->io.overflow) e->trusted_atoms = 0; // in a device batch that was not waited for: wait for this one
     e->wide = 0;
+    e->ghosts = batch->owned != NULL;
     while (again) {
         *e->io.overflow = 0;
         captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
                                  .from_device = on_device,
                                  .given_pairs = given_pairs,
+                                 .ghosts = e->ghosts,
                                  .stamps = e->clock_on};
         wanted.plan.virial = results->virials || results->stresses;
         wanted.plan.errors = results->force_errors != NULL;
@@ -447,7 +449,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     }
     e->n_computes++;
 done:
-    e->wide = 0;
+    e->wide = e->ghosts = 0;
     return status;
 }
 

@@ -10,7 +10,7 @@ enum { MAX_GRAPHS = 16, FIRST_ROW = 64, CELL_LIST_FROM = 1536 /* atoms of a syst
 
 typedef struct captured_graph {
     gpu_plan plan;
-    int from_device, given_pairs, stamps;
+    int from_device, given_pairs, ghosts, stamps;
     int64_t last_use;
     cudaGraphExec_t graph; // NULL: free
     double launch_ns;      // between two of its steps, not covered by stamps; 0: not measured yet
@@ -70,6 +70,7 @@ struct gpu_evaluator {
     mlff_halo halo; // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
     int has_halo;
     int waits;         // 1: a caller with halos, who needs results that are complete, waits for device batches too
+    int ghosts;        // 1: this batch says which atoms are owned
     int reads_charges; // 1: the model depends on charge and spin
     int wide;          // 1: this step is repeated with float32's range
     captured_graph graphs[MAX_GRAPHS];

@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
     // Of κ and ū of eight edges each lane gets one number: of its quarter's edge, or of the one four further; with a block for each row,
     // of four edges.
     const int mine_of = (in_shared ? lane & 4 : (lane & 4) << 20) + quarter, STEP = in_shared ? 8 : 16;
-    const bool accumulate = l + 1 < step.n_layers;
+    const int n_above = l + 1 < step.n_layers ? step.call_above->n_atoms : 0; // atoms whose edges have gradients already
     const char *adjoint = pin_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
     const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
     float *out = step.sender + (task.slice * 6 + quarter) * 16 + f; // x̄ of the first three quarters, μ̄ of the last three
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);
             }
-            const int n_before = accumulate ? n : 0; // edges that have gradients from the layer above
+            const int n_before = j < n_above ? n : 0;
             float *at = gradient + (begin + task.begin) * 4, before = 0;
             // Read one step ahead, to hide the latency.
             if (task.begin + mine_of < n_before) before = *at;

@@ -113,6 +113,30 @@ static int uses_fused_layers(const gpu_evaluator *e, const gpu_step *step, const
     return plan->fused && step->neighbors.given_pairs != 2 && !e->has_halo;
 }
 
+// Whether layers are computed for fewer than all atoms, as some are ghosts.
+static bool computes_fewer(const gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan)
+{
+    return e->has_halo || (e->ghosts && !uses_fused_layers(e, step, plan));
+}
+
+// The step of the atoms that are at most k edges away from an owned one. With halo hooks all layers are of owned atoms.
+static painn_gpu_step step_of_reach(const gpu_evaluator *e, const painn_gpu_step *full, const gpu_plan *plan, int k)
+{
+    painn_gpu_step step = *full;
+    if (computes_fewer(e, &full->gpu, plan)) step.gpu.call = full->calls + (e->has_halo ? 0 : k);
+    return step;
+}
+
+// The reverse of message l: of the senders, and of receivers' adjoints below. With halo hooks senders are all atoms.
+static painn_gpu_step step_of_senders(const gpu_evaluator *e, const painn_gpu_step *full, const gpu_plan *plan, int l)
+{
+    const int L = full->n_layers;
+    painn_gpu_step step = *full;
+    if (l > 0 && !e->has_halo) step = step_of_reach(e, full, plan, L - l);
+    step.call_above = e->has_halo ? full->gpu.call : step_of_reach(e, full, plan, L - l - 1).gpu.call;
+    return step;
+}
+
 static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
@@ -125,9 +149,10 @@ static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gp
         CUDA_TRY(gpu_launch_reverse(step, plan, side), "launching the reverse pairs");
         CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
     }
-    if (!e->has_halo) return MLFF_OK;
+    if (!computes_fewer(e, step, plan)) return MLFF_OK;
     const painn_gpu_step full = step_of(e, step, plan);
-    CUDA_TRY(painn_gpu_launch_ghosts(&full, plan, stream), "launching the ghosts");
+    CUDA_TRY(cudaMemsetAsync(full.reach, 0, sizeof *full.reach * ((size_t)full.n_layers + 1), stream), "launching the ghosts");
+    CUDA_TRY(painn_gpu_launch_ghosts(&full, plan, !e->has_halo, stream), "launching the ghosts");
 done:
     return status;
 }
@@ -148,10 +173,9 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
     mlff_status status = MLFF_OK;
     const painn_gpu_step full = step_of(e, gpu, plan), *step = &full;
     const int L = step->n_layers, fused = uses_fused_layers(e, gpu, plan), separate = painn_gpu_sums_separate(step, plan);
-    painn_gpu_step rows = full; // of atoms whose features are computed here
-    if (e->has_halo) rows.gpu.call = full.call_of_rows;
     if (fused) CUDA_TRY(painn_gpu_launch_fused(step, plan, stream), "launching the layers");
     for (int l = 0; l < L && !fused; l++) {
+        const painn_gpu_step rows = step_of_reach(e, step, plan, L - 1 - l);
         CUDA_TRY(painn_gpu_launch_message(&rows, plan, l, stream), "launching a message");
         CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
@@ -165,7 +189,8 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
     }
     if (plan->forces) {
         for (int l = L - 1; l >= 0 && !fused; l--) {
-            CUDA_TRY(painn_gpu_launch_edges(step, plan, l, stream), "launching a message's reverse");
+            const painn_gpu_step senders = step_of_senders(e, step, plan, l), rows = step_of_reach(e, step, plan, L - l);
+            CUDA_TRY(painn_gpu_launch_edges(&senders, plan, l, stream), "launching a message's reverse");
             if (l == 0) break;
             PLUGIN_TRY(exchange(e, step, 0, l, stream));
             CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 1, stream), "launching an update's reverse");

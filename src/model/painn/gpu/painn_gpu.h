@@ -121,8 +121,12 @@ typedef struct painn_gpu_step {
     float *saved;   /* [layers][10][n_atoms/16][F/8][32][4] */
     float *edge_gradient; /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
     float *raw_energy;    /* [F/16][n_atoms] sums over 8 hidden features of the readout, without its bias */
-    gpu_call
-        *call_of_rows; /* with halo hooks: the call with the atoms whose messages and updates are computed, which come first */
+    /* With ghosts (painn_ghosts.cu), of the first atoms, at most k edges away from an owned one: their number, and the call with these
+     * alone, in whole tiles. */
+    int32_t *reach;
+    gpu_call *calls;
+    /* In the reverse of a message: the call with the atoms that the layer above has given gradients of edges. */
+    const gpu_call *call_above;
     uint32_t *
         exchange_count; /* [PAINN_GPU_MOST_BLOCKS][PAINN_GPU_COUNTER_STRIDE] barrier counters of the fused layers, one for the blocks of each rank */
 } painn_gpu_step;
@@ -138,8 +142,9 @@ int painn_gpu_launch_message(const painn_gpu_step *step, const gpu_plan *plan, i
 int painn_gpu_launch_edges(const painn_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
 /* back: the reverse of message network `layer` and update `layer` − 1. */
 int painn_gpu_launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
-/* With halo hooks, after the neighbor rows: sets call_of_rows; zeros adjoints and energies of the other atoms. */
-int painn_gpu_launch_ghosts(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
+/* With ghosts, after the neighbor rows: sets calls[0], or with `layers` calls[0 … n_layers]; zeros the adjoints and energies of the atoms that
+ * are not in calls[0]. */
+int painn_gpu_launch_ghosts(const painn_gpu_step *step, const gpu_plan *plan, int layers, void *stream);
 /* Fused layers: replaces messages and updates; only for symmetric lists. */
 int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Whether energies are summed by a separate painn_gpu_launch_sums once those of the last layer are known. */

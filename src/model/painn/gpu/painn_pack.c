@@ -492,7 +492,8 @@ size_t painn_gpu_arena(painn_gpu_step *step, void *base)
     PLACE(saved, n * PAINN_GPU_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
     PLACE(raw_energy, n * slices * real);
-    PLACE(call_of_rows, sizeof(gpu_call));
+    PLACE(reach, ((size_t)step->n_layers + 1) * sizeof(int32_t));
+    PLACE(calls, ((size_t)step->n_layers + 1) * sizeof(gpu_call));
     PLACE(exchange_count, PAINN_GPU_MOST_BLOCKS * PAINN_GPU_COUNTER_STRIDE * sizeof(uint32_t));
 #undef PLACE
     return (p.common.at + 255) / 256 * 256;
