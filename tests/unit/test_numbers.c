@@ -104,7 +104,7 @@ static void formats_exactly(void **state)
         memcpy(&value, &pattern, sizeof value);
         if (!isfinite(value)) continue;
         // Any double in turn with ones of the sizes of coordinates and with short decimals.
-        if (k % 3 == 1) value = (base_random_uniform(2, 3, k) - 0.5) * pow(10.0, (double)(k % 12) - 4.0);
+        if (k % 3 == 1) value = (base_random_uniform(2, 3, k) - 0.5) * pow(10.0, (double)(k % 20) - 11.0);
         if (k % 3 == 2) value = round(1e6 * (base_random_uniform(2, 3, k) - 0.5)) / 1e4;
         char text[ATOMS_NUMBER_BYTES];
         int length = atoms_format_number(value, text);
@@ -132,6 +132,10 @@ static void formats_shortly(void **state)
                  {99999999.5, "99999999.5"},
                  {1e-5, "1e-05"},
                  {0.00012, "0.00012"},
+                 {-1.5e-4, "-0.00015"},
+                 {9.9999999999999991e-5, "9.999999999999999e-05"},
+                 {1.2345678901234566e-9, "1.2345678901234566e-09"},
+                 {-2.5e-9, "-2.5e-09"},
                  {1e8, "100000000"},
                  {1e300, "1e+300"},
                  {5e-324, "4.94065645841247e-324"}};
