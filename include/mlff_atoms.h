@@ -117,13 +117,17 @@ MLFF_API mlff_status mlff_file_format_check(const char *path, const char *format
 /* Reads frames one by one in constant memory. The format is `format`, or where that is NULL told by name and content: extended XYZ
  * (comments of any form, any column order, Lattice, Properties, pbc; energy, forces, stress, virial and
  * momenta as ASE writes them, velocities in Å/fs), POSCAR/CONTCAR (VASP 5), PDB (.pdb, .ent; a frame for each model), CIF and mmCIF (.cif,
- * .mmcif; a frame for each data block, symmetry operations applied; partial occupancies are refused) or LAMMPS data (.data, .lmp; units
- * metal or real, elements from the masses, periodic along three axes). "-" is standard input. */
+ * .mmcif; a frame for each data block, symmetry operations applied; partial occupancies are refused), LAMMPS data (.data, .lmp; units
+ * metal or real, elements from the masses, periodic along three axes), LAMMPS dumps, DCD or AMBER NetCDF. "-" is standard input. */
 typedef struct mlff_reader mlff_reader;
-/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_FORMAT, MLFF_ERR_UNSUPPORTED for a format that is written only, MLFF_ERR_MEMORY. */
+/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_FORMAT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_open(const char *path, const char *format, mlff_reader **reader_out);
+/* Before the first frame: the elements, masses, fixed atoms, charge, spin and periodic axes of frames that do not hold them, which are those
+ * of DCD, AMBER NetCDF and LAMMPS dumps without the column element. Copied. Fails with MLFF_ERR_USAGE for another format, as
+ * mlff_system_check(), and with MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_reader_set_topology(mlff_reader *reader, const mlff_system *topology);
 /* Next frame, or *system_out = NULL at the end. The frame is the caller's. Fails with MLFF_ERR_FORMAT, MLFF_ERR_VALUE,
- * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_IO, MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
+ * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_USAGE where a topology is lacking or has other atoms, MLFF_ERR_IO, MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
 /* Frames read so far. */
 MLFF_API int64_t mlff_reader_n_frames(const mlff_reader *reader);

@@ -63,6 +63,7 @@ struct mlff_reader {
     char *name;                                                               /* of the file, for messages */
     int descriptor;                                                           /* -1: all of the text is in the buffer */
     mlff_status (*read_frame)(mlff_reader *reader, mlff_system **system_out); /* of the format */
+    bool takes_topology;                                                      /* likewise */
     bool at_end, warned;
     bool has_cell; /* PDB: the cell of the models before */
     double cell[9];
@@ -72,6 +73,8 @@ struct mlff_reader {
     int64_t line_number;             /* of the line last handed out */
     int64_t n_frames;
     extxyz_rows *rows;
+    mlff_system *topology; /* what the frames' format does not hold, or NULL */
+    void *layout;          /* of a binary trajectory's frames, base_free; NULL before its header was read */
 };
 
 /* Reads from memory instead of a file; `name` tells the format as a file's would. For tests and fuzzing. */
@@ -90,6 +93,9 @@ mlff_status poscar_read_frame(mlff_reader *reader, mlff_system **system_out);
 mlff_status cif_read_frame(mlff_reader *reader, mlff_system **system_out);
 mlff_status pdb_read_frame(mlff_reader *reader, mlff_system **system_out);
 mlff_status lammps_data_read_frame(mlff_reader *reader, mlff_system **system_out);
+mlff_status dump_read_frame(mlff_reader *reader, mlff_system **system_out);
+mlff_status dcd_read_frame(mlff_reader *reader, mlff_system **system_out);
+mlff_status netcdf_read_frame(mlff_reader *reader, mlff_system **system_out);
 
 /* ---- molecules.c */
 

@@ -61,6 +61,17 @@ close_to() {
     awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(d <= t) }' || fail "$1 and $2 differ by more than $3"
 }
 
+# alike FILE FILE PATH…: numbers of two JSON files within 0.2 %: positions in float32 put a pair into another bin, and are 1e-4 of a
+# displacement in 0.5 fs.
+alike() {
+    local a=$1 b=$2 path
+    shift 2
+    for path in "$@"; do
+        awk -v a="$(value "$a" "$path")" -v b="$(value "$b" "$path")" 'BEGIN { d = a - b; exit !(d * d <= 4e-6 * a * a) }' ||
+            fail "$path of $a and $b: $(value "$a" "$path") and $(value "$b" "$path")"
+    done
+}
+
 model() { # a small untrained model in model.safetensors; ARGUMENTS… add options
     "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --seed 3 -o model.safetensors "$@" >/dev/null 2>err || fail "mlff new"
 }
@@ -461,6 +472,39 @@ test_analyze() {
     [ "$(grep -c ' 0.000$' out)" -eq 1 ] || fail "empty bins before the nearest pair"
     run 0 analyze lattice.extxyz --range 2
     says 'all atoms: no pairs up to 2 Å'
+}
+
+# What is found in each format is what is found in extended XYZ, within float32 of DCD and NetCDF.
+test_analyze_formats() {
+    local suffix ethanol=$source_folder/models/ethanol.safetensors water=$source_folder/models/water.safetensors
+    local md="--n-steps 20 --every 1 --seed 3"
+    for suffix in extxyz lammpstrj dcd nc; do
+        run 0 md $ethanol --system ethanol $md -o run.$suffix
+        run 0 md $water --system water --n-atoms 96 --ensemble scr $md -o box.$suffix
+    done
+    run 0 analyze run.extxyz --frame-time 0.5 --geometry --json && cp out molecule
+    run 0 analyze box.extxyz --frame-time 0.5 --pair O-H --range 3 --json && cp out liquid
+    for suffix in lammpstrj dcd nc; do
+        run 0 analyze run.$suffix --topology run.extxyz --frame-time 0.5 --geometry --json
+        alike molecule out n_frames msd.msd_angstrom2.0 msd.msd_angstrom2.9 geometry.0.mean geometry.3.standard_deviation
+        [ $suffix = dcd ] || alike molecule out temperature.mean_kelvin
+        run 0 analyze box.$suffix --topology box.extxyz --frame-time 0.5 --pair O-H --range 3 --json
+        alike liquid out n_frames msd.msd_angstrom2.9 rdf.g.39 rdf.coordination.39 rdf.coordination.119
+        "$mlff" analyze - --topology box.extxyz --frame-time 0.5 >out 2>err <box.$suffix || fail "box.$suffix from a pipe"
+        says '^21 frames|21 frames'
+    done
+    run 0 analyze box.lammpstrj --pair O-H --range 3 # has its elements
+    run 2 analyze run.dcd --frame-time 1
+    says 'run.dcd: a DCD names no elements; .*--topology FILE' err
+    run 2 analyze run.nc --frame-time 1 --topology box.extxyz
+    says 'run.nc: frames of 9 atoms, but the topology has 96' err
+    head -c 1500 run.nc >cut.nc
+    run 1 analyze cut.nc --frame-time 1 --topology run.extxyz
+    says 'cut.nc: the file ends in frame 3' err
+    run 1 analyze run.dcd --frame-time 1 --topology nowhere.xyz
+    run 0 eval $ethanol run.dcd --topology run.extxyz --json a.json
+    run 0 eval $ethanol run.extxyz --json b.json
+    alike a.json b.json frames.0.energy_ev frames.20.energy_ev # positions of float32: 1e-6 of the energy
 }
 
 test_relax() {
@@ -1185,7 +1229,10 @@ test_overwrites() {
     refused 2 'lammps-dump' md model.safetensors water.xyz -o water.pdb
     refused 2 "no format 'xtc' is written" md model.safetensors water.xyz -o water.xtc --format xtc
     refused 2 '--format needs -o' md model.safetensors water.xyz --format dcd
-    refused 2 "no format 'dcd' is read" eval model.safetensors water.xyz --input-format dcd
+    refused 2 "no format 'xtc' is read" eval model.safetensors water.xyz --input-format xtc
+    refused 1 'not a DCD' eval model.safetensors water.xyz --input-format dcd
+    refused 2 'names its elements' eval model.safetensors water.xyz --topology water.xyz
+    refused 2 '--topology needs INPUT' md model.safetensors --system water --topology water.xyz
     refused 2 'must end in .extxyz or .xyz' sample model.safetensors water.xyz -o water.dcd
     refused 2 'must end in .safetensors' new --arch painn -o model.pt
     refused 2 'list has no option --n-calls' bench list --n-calls x

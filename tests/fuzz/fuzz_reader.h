@@ -7,11 +7,12 @@
 #include "atoms/atoms.h"
 #include "fuzz/fuzz_file.h"
 
-/* Returns the number of frames; `name` tells the format. */
-static int64_t fuzz_read(const char *name, const void *bytes, size_t n_bytes)
+/* Returns the number of frames; `name` tells the format, `topology` (may be NULL) the elements that it does not hold. */
+static int64_t fuzz_read_atoms(const char *name, const mlff_system *topology, const void *bytes, size_t n_bytes)
 {
     mlff_reader *reader = NULL;
     mlff_status status = atoms_reader_open_bytes(name, bytes, n_bytes, &reader);
+    if (status == MLFF_OK && topology) status = mlff_reader_set_topology(reader, topology);
     while (status == MLFF_OK) {
         mlff_system *system = NULL;
         status = mlff_reader_next(reader, &system);
@@ -31,6 +32,11 @@ static int64_t fuzz_read(const char *name, const void *bytes, size_t n_bytes)
     int64_t n_frames = reader ? mlff_reader_n_frames(reader) : 0;
     mlff_reader_destroy(reader);
     return n_frames;
+}
+
+static inline int64_t fuzz_read(const char *name, const void *bytes, size_t n_bytes)
+{
+    return fuzz_read_atoms(name, NULL, bytes, n_bytes);
 }
 
 #endif

@@ -12,7 +12,7 @@ from ase import Atoms
 from ase.build import bulk, molecule
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
-from ase.io import write
+from ase.io import read, write
 from ase.units import J, _hbar, fs, invcm, s
 
 from mlff_distiller import MlffError, Model, StudentCalculator, analyze, relax, vibrations
@@ -74,6 +74,27 @@ class TestAnalyze(unittest.TestCase):
             self.assertAlmostEqual(found.diffusion.value / command["msd"]["diffusion_cm2_per_s"], 1, places=5)
             self.assertIsNone(found.vdos)
             self.assertIsNone(found.energies)
+
+    @unittest.skipUnless("MLFF_COMMAND" in os.environ, "the command is not beside the installed package")
+    def test_formats_without_elements(self):
+        paths = [support.scratch(f"formats.{suffix}") for suffix in ("extxyz", "dcd", "nc", "lammpstrj")]
+        arguments = ["md", ETHANOL, "--system", "ethanol", "--n-steps", "8", "--every", "1", "--quiet", "-o"]
+        for path in paths:
+            subprocess.run([os.environ["MLFF_COMMAND"], *arguments, path], check=True)
+        truth = analyze(paths[0], geometry=True, frame_fs=0.5)
+        for path in paths[1:]:
+            for topology in (paths[0], read(paths[0])):
+                found = analyze(path, geometry=True, frame_fs=0.5, topology=topology)
+                self.assertEqual(found.n_frames, 9)
+                # 2e-3: positions of float32, 2e-7 Å, and displacements of 0.005 Å
+                np.testing.assert_allclose(found.msd, truth.msd, rtol=2e-3)
+                self.assertEqual([kind.name for kind in found.geometry], [kind.name for kind in truth.geometry])
+        with self.assertRaisesRegex(MlffError, "names no elements"):
+            analyze(paths[1], frame_fs=0.5)
+        with self.assertRaisesRegex(MlffError, "the topology has 2"):
+            analyze(paths[1], frame_fs=0.5, topology=Atoms("H2", [[0, 0, 0], [0, 0, 1]]))
+        with self.assertRaisesRegex(MlffError, "Atoms have their elements"):
+            analyze([read(paths[0])], frame_fs=0.5, topology=paths[0])
 
     def test_refused(self):
         frames = oscillator(4)

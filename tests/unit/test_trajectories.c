@@ -448,7 +448,6 @@ static void test_formats(void **state)
     assert_ok(mlff_writer_open(path, "extxyz", 0, &writer));
     assert_ok(mlff_writer_write(writer, system, NULL));
     assert_ok(mlff_writer_close(writer));
-    assert_int_equal(mlff_reader_open(path, "dcd", &reader), MLFF_ERR_USAGE);
     assert_int_equal(mlff_reader_open(path, "xtc", &reader), MLFF_ERR_USAGE);
     assert_ok(mlff_reader_open(path, "extxyz", &reader));
     assert_ok(mlff_reader_next(reader, &read));
@@ -456,9 +455,6 @@ static void test_formats(void **state)
     mlff_system_destroy(read);
     mlff_reader_destroy(reader);
     remove(path);
-    write_frames(in_folder("a.dcd"), system, 1, 0, NULL);
-    assert_int_equal(mlff_reader_open(in_folder("a.dcd"), NULL, &reader), MLFF_ERR_UNSUPPORTED);
-    remove(in_folder("a.dcd"));
     mlff_system_destroy(system);
 }
 

@@ -113,6 +113,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_vibrations_compute": (None, [_P, _P, c_double, POINTER(s.mlff_vibrations)]),
     "mlff_vibrations_free": ("void", [POINTER(s.mlff_vibrations)]),
     "mlff_reader_open": (None, [c_char_p, c_char_p, _PP]),
+    "mlff_reader_set_topology": (None, [_P, _P]),
     "mlff_reader_next": (None, [_P, _PP]),
     "mlff_reader_destroy": ("void", [_P]),
     "mlff_rdf_create": (None, [c_double, c_int, c_int, c_int, _PP]),

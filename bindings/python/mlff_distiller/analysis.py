@@ -166,9 +166,38 @@ def _energy_of(atoms: Atoms) -> float:
     return float(known.get("energy", np.nan))
 
 
-def _systems(trajectory: str | os.PathLike[str] | Iterable[Atoms], file_format: str | None) -> Iterator[int]:
+def _open(path: str | os.PathLike[str], file_format: str | None) -> c_void_p:
+    reader = c_void_p()
+    lib.core.mlff_reader_open(lib.path_bytes(path), file_format or None, byref(reader))
+    return reader
+
+
+def _set_topology(reader: c_void_p, topology: str | os.PathLike[str] | Atoms) -> None:
+    if not isinstance(topology, (str, os.PathLike)):
+        address = system_from_atoms(topology, 0, motion=True)
+        try:
+            lib.core.mlff_reader_set_topology(reader, address)
+        finally:
+            lib.core.mlff_system_destroy(address)
+        return
+    other, system = _open(topology, None), c_void_p()
+    try:
+        lib.core.mlff_reader_next(other, byref(system))
+        if not system.value:
+            raise MlffFormatError(f"{os.fspath(topology)}: holds no frame")
+        lib.core.mlff_reader_set_topology(reader, system)
+    finally:
+        lib.core.mlff_system_destroy(system)
+        lib.core.mlff_reader_destroy(other)
+
+
+def _systems(
+    trajectory: str | os.PathLike[str] | Iterable[Atoms], file_format: str | None, topology: str | os.PathLike[str] | Atoms | None
+) -> Iterator[int]:
     """Addresses of the frames' systems, each valid until the next is taken."""
     if not isinstance(trajectory, (str, os.PathLike)):
+        if topology is not None:
+            raise MlffUsageError("a topology goes with a file; Atoms have their elements")
         for atoms in trajectory:
             address = system_from_atoms(atoms, 0, motion=True)
             try:
@@ -177,9 +206,10 @@ def _systems(trajectory: str | os.PathLike[str] | Iterable[Atoms], file_format: 
             finally:
                 lib.core.mlff_system_destroy(address)
         return
-    reader = c_void_p()
-    lib.core.mlff_reader_open(lib.path_bytes(trajectory), file_format or None, byref(reader))
+    reader = _open(trajectory, file_format)
     try:
+        if topology is not None:
+            _set_topology(reader, topology)
         while True:
             system = c_void_p()
             lib.core.mlff_reader_next(reader, byref(system))
@@ -269,6 +299,7 @@ def analyze(
     frame_fs: float | None = None,
     geometry: bool = False,
     file_format: str | None = None,
+    topology: str | os.PathLike[str] | Atoms | None = None,
 ) -> Analysis:
     """Energies, radial distribution, displacement, diffusion, vibrational spectrum, bonds and angles of a trajectory.
 
@@ -280,7 +311,8 @@ def analyze(
         element: whose displacement and spectrum are computed; None: all atoms.
         frame_fs: fs, the time between two frames; without it there is no displacement, diffusion or spectrum.
         geometry: bonds and angles too; bonds are those of the first frame.
-        file_format: of a file; None: by its suffix.
+        file_format: of a file; None: by its suffix or content.
+        topology: the elements of a DCD, AMBER NetCDF or LAMMPS dump without them: Atoms, or a file whose first frame has the same atoms.
 
     Raises:
         MlffUsageError: for an element that does not exist, or frames without what was asked for.
@@ -296,7 +328,7 @@ def analyze(
     energies: list[float] = []
     temperatures: list[float] = []
     n_frames = 0
-    frames = _systems(trajectory, file_format)
+    frames = _systems(trajectory, file_format, topology)
     try:
         for address in frames:
             system = s.mlff_system.from_address(address)

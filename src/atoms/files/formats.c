@@ -23,18 +23,33 @@ static bool begins_cif(const char *line)
     return strncasecmp(line, "data_", 5) == 0 || strncmp(line, "#\\#CIF", 6) == 0;
 }
 
+static bool begins_dump(const char *line)
+{
+    return strncmp(line, "ITEM: ", 6) == 0;
+}
+
+static bool begins_dcd(const char *line)
+{
+    return memcmp(line + 4, "CORD", 4) == 0 && (memcmp(line, "T\0\0", 4) == 0 || memcmp(line, "\0\0\0T", 4) == 0);
+}
+
+static bool begins_netcdf(const char *line)
+{
+    return strncmp(line, "CDF", 3) == 0 || memcmp(line, "\x89HDF", 4) == 0;
+}
+
 static const char *const poscar_names[] = {"POSCAR", "CONTCAR", NULL}, *const lammps_names[] = {"data.", NULL};
 
 enum { N_FORMATS = 8 };
 static const file_format formats[N_FORMATS] = {
-    {{"extxyz", "extended XYZ", ".extxyz .xyz", 1, 1}, NULL, NULL, extxyz_read_frame, &extxyz_format},
-    {{"poscar", "POSCAR of VASP", ".poscar .vasp", 1, 0}, poscar_names, NULL, poscar_read_frame, NULL},
-    {{"pdb", "PDB", ".pdb .ent", 1, 0}, NULL, begins_pdb, pdb_read_frame, NULL},
-    {{"cif", "CIF", ".cif .mmcif", 1, 0}, NULL, begins_cif, cif_read_frame, NULL},
-    {{"lammps-data", "LAMMPS data", ".data .lmp", 1, 0}, lammps_names, begins_lammps_data, lammps_data_read_frame, NULL},
-    {{"lammps-dump", "LAMMPS dump", ".lammpstrj .dump", 0, 1}, NULL, NULL, NULL, &dump_format},
-    {{"dcd", "DCD", ".dcd", 0, 1}, NULL, NULL, NULL, &dcd_format},
-    {{"netcdf", "AMBER NetCDF", ".nc .ncdf", 0, 1}, NULL, NULL, NULL, &netcdf_format},
+    {{"extxyz", "extended XYZ", ".extxyz .xyz", 1, 1}, NULL, NULL, extxyz_read_frame, false, &extxyz_format},
+    {{"poscar", "POSCAR of VASP", ".poscar .vasp", 1, 0}, poscar_names, NULL, poscar_read_frame, false, NULL},
+    {{"pdb", "PDB", ".pdb .ent", 1, 0}, NULL, begins_pdb, pdb_read_frame, false, NULL},
+    {{"cif", "CIF", ".cif .mmcif", 1, 0}, NULL, begins_cif, cif_read_frame, false, NULL},
+    {{"lammps-data", "LAMMPS data", ".data .lmp", 1, 0}, lammps_names, begins_lammps_data, lammps_data_read_frame, false, NULL},
+    {{"lammps-dump", "LAMMPS dump", ".lammpstrj .dump", 1, 1}, NULL, begins_dump, dump_read_frame, true, &dump_format},
+    {{"dcd", "DCD", ".dcd", 1, 1}, NULL, begins_dcd, dcd_read_frame, true, &dcd_format},
+    {{"netcdf", "AMBER NetCDF", ".nc .ncdf", 1, 1}, NULL, begins_netcdf, netcdf_read_frame, true, &netcdf_format},
 };
 
 const mlff_file_format *mlff_file_formats(int *n_out)
@@ -122,10 +137,7 @@ mlff_status format_to_write(const char *path, const char *name, const file_forma
 mlff_status format_to_read(const char *path, const char *name, const file_format **format_out)
 {
     const file_format *format = name ? format_named(name) : format_of_path(path);
-    if (name && (!format || !format->read_frame)) return fail_unknown(name, false);
-    if (format && !format->read_frame)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: %s is written, not read; convert it to extended XYZ (ASE and MDAnalysis do)",
-                         path, format->info.title);
+    if (name && !format) return fail_unknown(name, false);
     *format_out = format;
     return MLFF_OK;
 }

@@ -10,9 +10,10 @@ typedef mlff_status (*frame_reader)(mlff_reader *reader, mlff_system **system_ou
 typedef struct file_format {
     mlff_file_format info;
     const char *const *begins;           /* of the names of files without a suffix, NULL at the end; or NULL */
-    bool (*recognize)(const char *line); /* by the first line of the text; or NULL */
-    frame_reader read_frame;             /* or NULL */
-    const writer_format *writer;         /* or NULL */
+    bool (*recognize)(const char *line); /* by the first line, 256 bytes filled with zeros; or NULL */
+    frame_reader read_frame;
+    bool takes_topology;         /* its frames may have no elements */
+    const writer_format *writer; /* or NULL */
 } file_format;
 
 /* The format of --format; NULL for an unknown name. */
@@ -24,8 +25,7 @@ const file_format *format_of_line(const char *line);
 /* The format to write a file in: `name`, or where it is NULL what the path says; streams are extended XYZ. Fails with MLFF_ERR_USAGE
  * for a name or suffix that says no format that is written. */
 mlff_status format_to_write(const char *path, const char *name, const file_format **format_out);
-/* The format to read a file in, NULL where only its text can tell. Fails with MLFF_ERR_USAGE for an unknown name, and a format that is
- * written and not read. */
+/* The format to read a file in, NULL where only its text can tell. Fails with MLFF_ERR_USAGE for an unknown name. */
 mlff_status format_to_read(const char *path, const char *name, const file_format **format_out);
 
 #endif

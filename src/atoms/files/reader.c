@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "formats.h"
+#include "trajectories.h"
 
 enum { FIRST_BUFFER_BYTES = 1 << 18, MAX_LEADING_BLANKS = 16 };
 
@@ -44,12 +45,7 @@ static mlff_status fill(mlff_reader *reader)
     memmove(reader->buffer, reader->buffer + reader->begin, left);
     reader->begin = 0;
     reader->end = left;
-    if (left == reader->buffer_bytes) { // one line fills all of it
-        if (left >= ATOMS_MAX_LINE_BYTES) {
-            reader->line_number++;
-            return reader_fail(reader, MLFF_ERR_LIMIT, "a line of more than %zu MB; is this a text file?",
-                               ATOMS_MAX_LINE_BYTES >> 20);
-        }
+    if (left == reader->buffer_bytes) { // one line or binary frame fills all of it
         size_t capacity = left;
         char *larger = NULL;
         mlff_status grown = base_grow(&larger, &capacity, 2 * left + 1, 1, "a line");
@@ -70,6 +66,12 @@ static mlff_status fill(mlff_reader *reader)
     return MLFF_OK;
 }
 
+static mlff_status fail_long_line(mlff_reader *reader, int n_lines_on)
+{
+    reader->line_number += n_lines_on;
+    return reader_fail(reader, MLFF_ERR_LIMIT, "a line of more than %zu MB; is this a text file?", ATOMS_MAX_LINE_BYTES >> 20);
+}
+
 mlff_status reader_line(mlff_reader *reader, char **line_out)
 {
     mlff_status status = MLFF_OK;
@@ -81,6 +83,7 @@ mlff_status reader_line(mlff_reader *reader, char **line_out)
         size_t bytes = reader->end - reader->begin;
         newline = memchr(line + searched, '\n', bytes - searched);
         if (newline || reader->at_end) break;
+        if (bytes >= ATOMS_MAX_LINE_BYTES) return fail_long_line(reader, 1);
         searched = bytes;
         MLFF_TRY(fill(reader));
     }
@@ -93,14 +96,56 @@ mlff_status reader_line(mlff_reader *reader, char **line_out)
     reader->line_number++;
     if (end > line && end[-1] == '\r') end--;
     *end = 0;
-    if ((size_t)(end - line) > ATOMS_MAX_LINE_BYTES)
-        return reader_fail(reader, MLFF_ERR_LIMIT, "a line of more than %zu MB; is this a text file?",
-                           ATOMS_MAX_LINE_BYTES >> 20);
+    if ((size_t)(end - line) > ATOMS_MAX_LINE_BYTES) return fail_long_line(reader, 0);
     if (memchr(line, 0, (size_t)(end - line)))
         return reader_fail(reader, MLFF_ERR_FORMAT, "a zero byte in the text; is this a text file?");
     *line_out = line;
 done:
     return status;
+}
+
+// ---- binary files
+
+mlff_status reader_fail_frame(const mlff_reader *reader, mlff_status status, const char *format, ...)
+{
+    char text[768];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return mlff_fail(status, "%s: frame %lld: %s", reader->name, (long long)reader->n_frames, text);
+}
+
+mlff_status reader_peek(mlff_reader *reader, size_t n, const unsigned char **bytes_out, size_t *got_out)
+{
+    while (reader->end - reader->begin < n && !reader->at_end) {
+        const mlff_status status = fill(reader);
+        if (status != MLFF_OK) return status;
+    }
+    const size_t there = reader->end - reader->begin;
+    *bytes_out = (const unsigned char *)reader->buffer + reader->begin;
+    *got_out = there < n ? there : n;
+    return MLFF_OK;
+}
+
+void reader_advance(mlff_reader *reader, size_t n)
+{
+    reader->begin += n;
+}
+
+mlff_status reader_skip(mlff_reader *reader, uint64_t n, bool *whole_out)
+{
+    while (n > 0) {
+        const unsigned char *bytes;
+        size_t got;
+        const mlff_status status = reader_peek(reader, n < 4096 ? (size_t)n : 4096, &bytes, &got);
+        if (status != MLFF_OK) return status;
+        if (got == 0) break;
+        reader_advance(reader, got);
+        n -= got;
+    }
+    *whole_out = n == 0;
+    return MLFF_OK;
 }
 
 // ---- which format
@@ -118,7 +163,7 @@ static bool peek_line(const mlff_reader *reader, int index, char line[256])
     size_t length = 0;
     while (length < 255 && text + length < end && text[length] != '\n') length++;
     memcpy(line, text, length);
-    line[length] = 0;
+    memset(line + length, 0, 256 - length);
     return true;
 }
 
@@ -132,13 +177,19 @@ static int count_numbers(const char *line)
     return n;
 }
 
+static void use_format(mlff_reader *reader, const file_format *format)
+{
+    reader->read_frame = format->read_frame;
+    reader->takes_topology = format->takes_topology;
+}
+
 // A POSCAR has a scale and three lattice vectors in lines 2 to 5; an extended XYZ begins with a count.
 static mlff_status detect_format(mlff_reader *reader, const char *format_name)
 {
     const file_format *format;
     mlff_status status = format_to_read(reader->name, format_name, &format);
     if (status != MLFF_OK) return status;
-    reader->read_frame = format ? format->read_frame : extxyz_read_frame;
+    use_format(reader, format ? format : format_named("extxyz"));
     if (format) return MLFF_OK;
     // A pipe may give less than the first lines at once.
     char line[256];
@@ -148,9 +199,9 @@ static mlff_status detect_format(mlff_reader *reader, const char *format_name)
     }
     bool poscar = peek_line(reader, 1, line) && (count_numbers(line) == 1 || count_numbers(line) == 3);
     for (int k = 2; k <= 4 && poscar; k++) poscar = peek_line(reader, k, line) && count_numbers(line) == 3;
-    if (poscar) reader->read_frame = poscar_read_frame;
+    if (poscar) use_format(reader, format_named("poscar"));
     if (poscar || !peek_line(reader, 0, line)) return MLFF_OK; // an empty file is told of when it is read
-    if ((format = format_of_line(line))) reader->read_frame = format->read_frame;
+    if ((format = format_of_line(line))) use_format(reader, format);
     if (format) return MLFF_OK;
 
     for (int k = 0; k < MAX_LEADING_BLANKS && peek_line(reader, k, line); k++) {
@@ -163,7 +214,9 @@ static mlff_status detect_format(mlff_reader *reader, const char *format_name)
     return mlff_fail(
         MLFF_ERR_FORMAT,
         "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell), PDB (first "
-        "line: a record), CIF (first line: data_) nor LAMMPS data (first line: LAMMPS, or the name ends in .data)",
+        "line: a record), CIF (first line: data_), LAMMPS data (first line: LAMMPS, or the name ends in .data), a LAMMPS dump "
+        "(first "
+        "line: ITEM), DCD nor AMBER NetCDF",
         reader->name);
 }
 
@@ -237,8 +290,8 @@ done:
 mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out)
 {
     if (reader->failed != MLFF_OK)
-        return mlff_fail(reader->failed, "%s: not read further after an error in line %lld", reader->name,
-                         (long long)reader->line_number);
+        return mlff_fail(reader->failed, "%s: not read further after an error in frame %lld", reader->name,
+                         (long long)reader->n_frames);
     mlff_system *system = NULL;
     locale_t callers = uselocale(atoms_c_locale());
     mlff_status status = reader->read_frame(reader, &system);
@@ -262,6 +315,8 @@ void mlff_reader_destroy(mlff_reader *reader)
     if (!reader) return;
     if (reader->descriptor > STDIN_FILENO) close(reader->descriptor);
     extxyz_rows_free(reader->rows);
+    mlff_system_destroy(reader->topology);
+    base_free(reader->layout);
     base_free(reader->buffer);
     base_free(reader->name);
     base_free(reader);

@@ -16,7 +16,7 @@ static const cli_option options[] = {
     {"output", 'o', "FILE",
      "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd, .nc; - is standard output"},
     CLI_FORMAT_OPTION,
-    CLI_INPUT_FORMAT_OPTION,
+    CLI_READER_OPTIONS,
     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -481,7 +481,7 @@ static int run_eval(cli_arguments *arguments)
 
     cli_interrupt_catch();
     if (!(run.waiting = base_alloc((size_t)run.batch, sizeof *run.waiting, "frames"))) MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(mlff_reader_open(run.input, cli_text(arguments, "input-format", NULL), &reader));
+    MLFF_TRY(cli_reader_open(arguments, run.input, &reader));
     if (json_path) {
         MLFF_TRY(base_output_open(json_path, &run.json_output));
         run.to_json = true;

@@ -285,7 +285,7 @@ int bench_compare(cli_arguments *arguments)
     if (path && cli_given(arguments, "trajectory"))
         return cli_usage_error(arguments, "--input has the frames; --trajectory goes with --system");
     int exit_status = bench_defaults_get(arguments, &defaults);
-    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, path ? NULL : "silicon", seed, &c.input);
+    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &c.input);
     if (exit_status != CLI_GOOD) return exit_status;
 
     mlff_status status = compare(&c, arguments, &defaults, &options);

@@ -115,7 +115,7 @@ int bench_precision(cli_arguments *arguments)
     int exit_status = bench_defaults_get(arguments, &defaults);
     if (exit_status != CLI_GOOD) return exit_status;
     if (!model) return cli_usage_error(arguments, "precision needs a model, as in mlff bench precision painn.safetensors");
-    exit_status = cli_input_make(arguments, path, NULL, path ? NULL : "silicon", seed, &input);
+    exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &input);
     if (exit_status != CLI_GOOD) return exit_status;
     MLFF_TRY(load(&s, model, &defaults, &input));
     MLFF_TRY(path ? mlff_trajectory_file(path, &trajectory)

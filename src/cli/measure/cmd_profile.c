@@ -325,8 +325,8 @@ static int run(cli_arguments *arguments)
     if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &setup);
     if (exit_status == CLI_GOOD)
-        exit_status = cli_input_make(arguments, wanted.path, NULL, wanted.path ? NULL : default_system(&setup),
-                                     wanted.dynamics.seed, &input);
+        exit_status =
+            cli_input_make(arguments, wanted.path, wanted.path ? NULL : default_system(&setup), wanted.dynamics.seed, &input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&setup);
         return exit_status;

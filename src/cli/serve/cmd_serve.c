@@ -58,7 +58,7 @@ static int run(cli_arguments *arguments)
     if (address.unix_name && (cli_given(arguments, "host") || cli_given(arguments, "port")))
         return cli_usage_error(arguments, "--unix and --host or --port exclude each other");
     int exit_status = cli_setup_make(arguments, &setup);
-    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, NULL, 0, &input);
+    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, 0, &input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&setup);
         return exit_status;

@@ -16,7 +16,7 @@ typedef struct frame_series {
 } frame_series;
 
 typedef struct analysis {
-    const char *pair, *element, *format, *page, *path;
+    const char *pair, *element, *page, *path;
     int n_bins, n_lags, n_points;
     double range, frame_fs;
     bool with_geometry;

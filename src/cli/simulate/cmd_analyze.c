@@ -16,7 +16,7 @@ static const cli_option options[] = {
     {"frame-time", 0, "FS", "time between two frames, fs; without it there is no displacement, diffusion or spectrum"},
     {"geometry", 0, NULL, "lengths of bonds and angles between them, by elements; bonds are those of the first frame"},
     {"html", 0, "FILE", "a page with plots, for a browser"},
-    CLI_INPUT_FORMAT_OPTION,
+    CLI_READER_OPTIONS,
     {"json", 0, NULL, "the result as JSON on standard output"},
     {0}};
 
@@ -24,7 +24,6 @@ static int parse(cli_arguments *arguments, analysis *run, int elements[3])
 {
     char first[4] = "", second[4] = "";
     run->pair = cli_text(arguments, "pair", NULL);
-    run->format = cli_text(arguments, "input-format", NULL);
     run->page = cli_text(arguments, "html", NULL);
     run->with_geometry = cli_given(arguments, "geometry");
     run->element = cli_text(arguments, "element", NULL);
@@ -94,12 +93,12 @@ done:
     return status;
 }
 
-static mlff_status read_frames(analysis *run, const int elements[3])
+static mlff_status read_frames(const cli_arguments *arguments, analysis *run, const int elements[3])
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
-    MLFF_TRY(mlff_reader_open(run->path, run->format, &reader));
+    MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
     for (;; run->n_frames++) {
         if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_reader_next(reader, &system));
@@ -176,7 +175,7 @@ static int run_analyze(cli_arguments *arguments)
     cli_interrupt_catch();
     run.path = arguments->positional[0];
     MLFF_TRY(cli_output_check(run.page));
-    MLFF_TRY(read_frames(&run, elements));
+    MLFF_TRY(read_frames(arguments, &run, elements));
     MLFF_TRY(evaluate(&run));
     if (run.page) MLFF_TRY(analyze_write_page(&run));
     if (cli_given(arguments, "json"))
@@ -200,7 +199,7 @@ done:
 const cli_command analyze_command = {
     .name = "analyze",
     .summary = "structure, motion, spectrum and energies of a trajectory",
-    .usage = "TRAJECTORY [--pair A-B] [--frame-time FS] [--geometry] [--html PAGE] [OPTIONS]",
+    .usage = "TRAJECTORY [--topology FILE] [--pair A-B] [--frame-time FS] [--geometry] [--html PAGE] [OPTIONS]",
     .details =
         "The radial distribution needs a cell that is periodic along three axes. Its errors are standard errors from blocks of\n"
         "frames. --frame-time adds the mean square displacement and the diffusion coefficient, and, if frames have velocities, "
@@ -209,6 +208,7 @@ const cli_command analyze_command = {
         "printed with the standard error of ten blocks and the slope of a fit.",
     .examples = "mlff analyze water.extxyz --pair O-O --frame-time 10\n"
                 "mlff analyze ethanol.extxyz --frame-time 1 --geometry --html ethanol.html\n"
+                "mlff analyze water.dcd --topology water.extxyz --pair O-O\n"
                 "mlff analyze silicon.extxyz --range 8 --json",
     .options = options,
     .min_positional = 1,

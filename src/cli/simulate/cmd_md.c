@@ -46,7 +46,7 @@ static const cli_option options[] = {
     {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
     {"kernels", 0, "N", "with --profile: trace windows of N steps with CUPTI for the GPU's kernels by name (0; 20 are enough)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
-    CLI_INPUT_FORMAT_OPTION,
+    CLI_READER_OPTIONS,
     CLI_SYSTEM_OPTIONS,
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -365,9 +365,7 @@ static int run_md(cli_arguments *arguments)
 
     int exit_status = parse(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
-    if (exit_status == CLI_GOOD)
-        exit_status =
-            cli_input_make(arguments, path, cli_text(arguments, "input-format", NULL), NULL, run.options.seed, &run.input);
+    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, run.options.seed, &run.input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&run.setup);
         free(run.temperatures);

@@ -12,7 +12,7 @@ static const cli_option options[] = {
      "relaxed structures: .extxyz (energy, forces, steps and how each ended too), .lammpstrj, .dump, .dcd, .nc;\n- is standard "
      "output"},
     CLI_FORMAT_OPTION,
-    CLI_INPUT_FORMAT_OPTION,
+    CLI_READER_OPTIONS,
     {"optimizer", 0, "NAME", "lbfgs, or fire, which is slower but more robust for noisy energies (lbfgs)"},
     {"fmax", 0, "EV_PER_ANG", "converged when no force on a free atom is longer than this, eV/Å (0.05)"},
     {"max-steps", 0, "N", "most steps of one structure (1000)"},
@@ -228,7 +228,7 @@ static int run_relax(cli_arguments *arguments)
     }
     if (!cli_given(arguments, "batch") && run.setup.evaluator_info.device.kind != MLFF_CPU) run.options.n_at_once = 256;
     MLFF_TRY(cli_output_check(run.output));
-    MLFF_TRY(mlff_reader_open(run.input, cli_text(arguments, "input-format", NULL), &run.reader));
+    MLFF_TRY(cli_reader_open(arguments, run.input, &run.reader));
     if (run.output) MLFF_TRY(mlff_writer_open(run.output, cli_text(arguments, "format", NULL), 0, &run.writer));
     cli_interrupt_catch();
     run.begun_ns = mlff_clock_ns();

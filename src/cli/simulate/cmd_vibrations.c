@@ -13,16 +13,16 @@
 static const cli_option options[] = {{"system", 0, "NAME", "a built-in structure instead of INPUT: water, ethanol, benzene …"},
                                      {"n-atoms", 0, "N", "atoms of a built-in system that can be made of any size"},
                                      {"step", 0, "ANGSTROM", "displacement of an atom to each side, Å (0.005)"},
-                                     CLI_INPUT_FORMAT_OPTION,
+                                     CLI_READER_OPTIONS,
                                      {"json", 0, NULL, "wavenumbers and displacements as JSON on standard output"},
                                      CLI_EVALUATOR_OPTIONS,
                                      {0}};
 
-static mlff_status read_first(const char *path, const char *format, mlff_system **system_out)
+static mlff_status read_first(const cli_arguments *arguments, const char *path, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
-    MLFF_TRY(mlff_reader_open(path, format, &reader));
+    MLFF_TRY(cli_reader_open(arguments, path, &reader));
     MLFF_TRY(mlff_reader_next(reader, system_out));
     if (!*system_out) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", path);
 done:
@@ -104,8 +104,7 @@ static int run_vibrations(cli_arguments *arguments)
     if (cli_given(arguments, "n-atoms") && !name) return cli_usage_error(arguments, "--n-atoms needs --system");
     int exit_status = cli_setup_make(arguments, &setup);
     if (exit_status != CLI_GOOD) goto done;
-    MLFF_TRY(name ? mlff_system_build(name, (int)n_atoms, 0, &system)
-                  : read_first(input, cli_text(arguments, "input-format", NULL), &system));
+    MLFF_TRY(name ? mlff_system_build(name, (int)n_atoms, 0, &system) : read_first(arguments, input, &system));
     MLFF_TRY(cli_model_check_elements(setup.model, system, name ? name : input));
     if (arguments->command == &phonons_command && !is_periodic(system))
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: has no periodic cell; the modes of a molecule are computed by mlff vibrations",

@@ -60,6 +60,8 @@ void cli_command_help(const cli_command *command, FILE *file);
 int cli_command_run(const cli_command *command, int argc, char **argv);
 
 bool cli_given(const cli_arguments *arguments, const char *name);
+// Whether the command has this option at all.
+bool cli_has_option(const cli_arguments *arguments, const char *name);
 const char *cli_text(const cli_arguments *arguments, const char *name, const char *otherwise);
 // The index-th value of an option that may be given several times; NULL past the last.
 const char *cli_each(const cli_arguments *arguments, const char *name, int index);
@@ -173,9 +175,11 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
         "n-atoms", 0, "N", "number of atoms of --system; the nearest possible number is built and reported (64)"                 \
     }
 /* How structures are read, and frames written, where names do not say it. */
-#define CLI_INPUT_FORMAT_OPTION                                                                                                  \
+#define CLI_READER_OPTIONS                                                                                                       \
+    {"input-format", 0, "NAME",                                                                                                  \
+     "format of INPUT: extxyz, poscar, pdb, cif, lammps-data, lammps-dump,\ndcd or netcdf (default: from name and content)"},    \
     {                                                                                                                            \
-        "input-format", 0, "NAME", "format of INPUT: extxyz, poscar, pdb, cif or lammps-data (default: from name and content)"   \
+        "topology", 0, "FILE", "a structure of the same atoms, in any of these formats: the elements of DCD, NetCDF and dumps"   \
     }
 #define CLI_FORMAT_OPTION                                                                                                        \
     {                                                                                                                            \
@@ -210,9 +214,10 @@ typedef struct cli_input {
     char formula[64];
     char text[512]; // one line for people: "silicon, 64 atoms (50 asked)"
 } cli_input;
-// First frame of `path` (`format`, or NULL: told by it), or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
-int cli_input_make(cli_arguments *arguments, const char *path, const char *format, const char *otherwise, uint64_t seed,
-                   cli_input *input);
+// Opens `path` with --input-format and --topology, where the command has them. Fails as mlff_reader_open, mlff_reader_set_topology.
+mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out);
+// First frame of `path`, or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
+int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input);
 void cli_input_free(cli_input *input);
 
 /* ---- several structures in one call: cli_batch.c ------------------------------------------------ */

@@ -157,6 +157,13 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
     return exit_status == CLI_GOOD ? command->run(&arguments) : exit_status;
 }
 
+bool cli_has_option(const cli_arguments *arguments, const char *name)
+{
+    const cli_option *option = arguments->command->options;
+    while (option->name && strcmp(option->name, name) != 0) option++;
+    return option->name != NULL;
+}
+
 // A name that the command's table does not have is our own mistake: it would silently give the default.
 static const char *value_of(const cli_arguments *arguments, const char *name)
 {

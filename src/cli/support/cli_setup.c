@@ -136,24 +136,50 @@ mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system 
     return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, info.name, lacking, has);
 }
 
-static mlff_status first_frame(const char *path, const char *format, mlff_system **system_out)
+static mlff_status take_first(mlff_reader *reader, const char *path, mlff_system **system_out)
+{
+    mlff_system *system = NULL;
+    const mlff_status status = mlff_reader_next(reader, &system);
+    if (status == MLFF_OK && !system) return mlff_fail(MLFF_ERR_FORMAT, "%s: holds no frame", path);
+    if (status == MLFF_OK) *system_out = system;
+    return status;
+}
+
+mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out)
 {
     mlff_status status = MLFF_OK;
-    mlff_reader *reader = NULL;
-    mlff_system *system = NULL;
+    mlff_reader *reader = NULL, *other = NULL;
+    mlff_system *topology = NULL;
+    const bool has_options = cli_has_option(arguments, "input-format");
+    const char *structure = has_options ? cli_text(arguments, "topology", NULL) : NULL;
 
-    MLFF_TRY(mlff_reader_open(path, format, &reader));
-    MLFF_TRY(mlff_reader_next(reader, &system));
-    if (!system) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
-    *system_out = system;
+    MLFF_TRY(mlff_reader_open(path, has_options ? cli_text(arguments, "input-format", NULL) : NULL, &reader));
+    if (structure) {
+        MLFF_TRY(mlff_reader_open(structure, NULL, &other));
+        MLFF_TRY(take_first(other, structure, &topology));
+        MLFF_TRY(mlff_reader_set_topology(reader, topology));
+    }
+    *reader_out = reader;
+    reader = NULL;
 done:
+    mlff_system_destroy(topology);
+    mlff_reader_destroy(other);
     mlff_reader_destroy(reader);
     return status;
 }
 
-int cli_input_make(cli_arguments *arguments, const char *path, const char *format, const char *otherwise, uint64_t seed,
-                   cli_input *input)
+static mlff_status first_frame(const cli_arguments *arguments, const char *path, mlff_system **system_out)
 {
+    mlff_reader *reader = NULL;
+    mlff_status status = cli_reader_open(arguments, path, &reader);
+    if (status == MLFF_OK) status = take_first(reader, path, system_out);
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input)
+{
+    static const char *const reader_options[] = {"input-format", "topology"};
     mlff_status status = MLFF_OK;
     cli_input made = {0};
     const char *name = cli_text(arguments, "system", path ? NULL : otherwise);
@@ -161,12 +187,14 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *forma
 
     if (arguments->failed) return CLI_USAGE;
     if (path && name) return cli_usage_error(arguments, "INPUT '%s' and --system exclude each other", path);
-    if (!path && format) return cli_usage_error(arguments, "--input-format needs INPUT");
+    for (int k = 0; !path && k < 2; k++)
+        if (cli_has_option(arguments, reader_options[k]) && cli_given(arguments, reader_options[k]))
+            return cli_usage_error(arguments, "--%s needs INPUT", reader_options[k]);
     if (path && n_atoms) return cli_usage_error(arguments, "--n-atoms goes with --system; '%s' has its own atoms", path);
     if (!path && !name) return cli_usage_error(arguments, "an INPUT file or --system NAME is missing");
 
     if (path) {
-        MLFF_TRY(first_frame(path, format, &made.system));
+        MLFF_TRY(first_frame(arguments, path, &made.system));
         MLFF_TRY(mlff_system_check(made.system, path));
     } else {
         MLFF_TRY(mlff_system_build(name, (int)n_atoms, seed, &made.system));
