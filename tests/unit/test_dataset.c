@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "mlff_train.h"
+#include "train/data/dataset.h"
 #include "train/data/least_squares.h"
 
 static mlff_system *molecule(const char *name)
@@ -291,6 +292,11 @@ static void test_labels_of_each_other(void **state)
         else
             assert_ok(mlff_dataset_check(data));
         if (refused[mistake]) printf("refused: %s\n", mlff_last_error());
+        int64_t n_dropped = -1; // of labels by one teacher they are left out
+        assert_ok(dataset_drop_outliers(data, &n_dropped));
+        assert_int_equal(n_dropped, mistake == 6);
+        assert_int_equal(mlff_dataset_size(data), N - n_dropped);
+        if (mistake == 6) assert_ok(mlff_dataset_check(data));
         mlff_dataset_destroy(data);
     }
 }

@@ -25,6 +25,9 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near
  * structures do not change as their forces say. */
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
+/* Removes the structures that dataset_check_forces refuses for the size of their forces: of labels by one teacher they are where it
+ * fails, not of other units. Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out);
 /* Removes the frames from index n_frames on. */
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames);
 

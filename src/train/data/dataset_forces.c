@@ -111,33 +111,76 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// One structure among many has no weight in a median, so it is found however large its forces are.
+// Root mean square, eV/Å; NaN without forces.
+static double forces_size(const mlff_system *system)
+{
+    double sum = 0;
+    if (!system->label_forces) return NAN;
+    for (int i = 0; i < 3 * system->n_atoms; i++) sum += system->label_forces[i] * system->label_forces[i];
+    return sqrt(sum / (3.0 * system->n_atoms));
+}
+
+// The median of all sizes; 0 without forces. One structure among many has no weight in it, so it is found however large its forces are.
+static mlff_status median_size(const mlff_dataset *dataset, double *median_out)
+{
+    size_t n = 0;
+    double *sizes = base_alloc(dataset->n_frames, sizeof *sizes, "forces");
+    if (!sizes) return MLFF_ERR_MEMORY;
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const double size = forces_size(dataset->frames[f].system);
+        if (!isnan(size)) sizes[n++] = size;
+    }
+    if (n > 0) qsort(sizes, n, sizeof *sizes, compare_numbers);
+    *median_out = n > 0 ? sizes[n / 2] : 0.0;
+    base_free(sizes);
+    return MLFF_OK;
+}
+
+static bool is_outlier(const mlff_system *system, double median)
+{
+    return forces_size(system) > fmax(OUTLIER_FORCES, OUTLIER_MEDIANS * median);
+}
+
+mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out)
+{
+    mlff_status status = MLFF_OK;
+    double median;
+    size_t n_kept = 0;
+    MLFF_TRY(median_size(dataset, &median));
+    for (size_t f = 0; f < dataset->n_frames;) {
+        const size_t n = dataset->frames[f].probe_step > 0 ? 2 : 1; // both halves of a probe
+        bool outlier = false;
+        for (size_t k = 0; k < n; k++) outlier |= is_outlier(dataset->frames[f + k].system, median);
+        for (size_t k = 0; k < n && !outlier; k++, n_kept++) {
+            const dataset_frame kept = dataset->frames[n_kept];
+            dataset->frames[n_kept] = dataset->frames[f + k];
+            dataset->frames[f + k] = kept;
+        }
+        f += n;
+    }
+    *n_dropped_out = (int64_t)(dataset->n_frames - n_kept);
+    dataset_truncate(dataset, n_kept);
+done:
+    return status;
+}
+
 static mlff_status check_sizes(const mlff_dataset *dataset)
 {
     mlff_status status = MLFF_OK;
-    size_t n = 0, worst = 0;
-    double largest = 0, *sizes = base_alloc(dataset->n_frames, sizeof *sizes, "forces");
-    if (!sizes) return MLFF_ERR_MEMORY;
-    for (size_t f = 0; f < dataset->n_frames; f++) {
-        const mlff_system *system = dataset->frames[f].system;
-        double sum = 0;
-        if (!system->label_forces) continue;
-        for (int i = 0; i < 3 * system->n_atoms; i++) sum += system->label_forces[i] * system->label_forces[i];
-        sizes[n] = sqrt(sum / (3.0 * system->n_atoms));
-        if (sizes[n] > largest) {
-            largest = sizes[n];
+    size_t worst = 0;
+    double median, largest = 0;
+    MLFF_TRY(median_size(dataset, &median));
+    for (size_t f = 0; f < dataset->n_frames; f++)
+        if (forces_size(dataset->frames[f].system) > largest) {
+            largest = forces_size(dataset->frames[f].system);
             worst = f;
         }
-        n++;
-    }
-    if (n > 0) qsort(sizes, n, sizeof *sizes, compare_numbers);
-    if (n > 0 && largest > OUTLIER_FORCES && largest > OUTLIER_MEDIANS * sizes[n / 2])
+    if (largest > 0 && is_outlier(dataset->frames[worst].system, median))
         status = mlff_fail(MLFF_ERR_VALUE,
                            "structure %zu: its forces are %.3g eV/Å (root mean square), the median of all structures is %.3g; "
-                           "correct them or leave "
-                           "the structure out",
-                           worst, largest, sizes[n / 2]);
-    base_free(sizes);
+                           "correct them or leave the structure out",
+                           worst, largest, median);
+done:
     return status;
 }
 

@@ -123,13 +123,19 @@ mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t see
     mlff_status status = MLFF_OK;
     mlff_dataset *all = NULL, *rest = NULL, *train = NULL, *validation = NULL, *test = NULL;
     mlff_read_options options = mlff_read_options_default();
-    int64_t n_unsure = 0;
+    int64_t n_unsure = 0, n_outliers = 0;
     if (d->config.max_teacher_deviation > 0) options.largest_force_deviation = d->config.max_teacher_deviation;
     MLFF_TRY(mlff_dataset_create(&all));
     MLFF_TRY(mlff_dataset_read_some(all, labels_path, &options, &n_unsure));
     if (n_unsure > 0)
         MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structures left out, of which the teacher is less sure than %g eV/Å",
                               n_unsure, d->config.max_teacher_deviation));
+    MLFF_TRY(dataset_drop_outliers(all, &n_outliers));
+    if (n_outliers > 0)
+        MLFF_TRY(distill_tell(d, 1, 1,
+                              "%" PRId64 " structure%s left out, whose forces are above 100 eV/Å and 100 times the median: "
+                              "the teacher fails there",
+                              n_outliers, base_plural(n_outliers)));
     if (all->n_frames < FEWEST_TO_SPLIT) {
         status = append(data->train, all, false);
         goto done;
