@@ -292,6 +292,12 @@ static void test_noisy_pairs(void **state)
     assert_ok(mlff_compare_values(a, 9, b, 9, &options, &row));
     assert_int_equal(row.change, MLFF_SLOWER);
     assert_int_equal(row.runs_needed, 0);
+    for (int k = 0; k < PAIRS; k++) b[k] = a[k] * (3.0 + 0.5 * (k % 4)); // no noise doubles all times of one side
+    assert_ok(mlff_compare_values(a, 8, b, 8, &options, &row));
+    assert_int_equal(row.change, MLFF_SLOWER);
+    assert_int_equal(row.runs_needed, 0);
+    assert_ok(mlff_compare_values(b, 8, a, 8, &options, &row));
+    assert_int_equal(row.change, MLFF_FASTER);
     for (int k = 0; k < PAIRS; k++) b[k] = a[k] * (1.05 + 0.001 * (k % 4));
     assert_ok(mlff_compare_values(a, 6, b, 6, &options, &row));
     assert_int_equal(row.change, MLFF_SLOWER);

@@ -14,6 +14,7 @@ enum { MIN_LATENCIES = 120 }; // of a run whose blocks stand in for runs
 #define GUARD 3.3
 #define ALPHA_STRICT_GROUPS 0.01
 #define ALPHA_STRICT_PAIRS 0.005
+#define FAR 2.0 // where the whole interval is beyond this factor, no stricter test is needed
 #define FLOOR_DEFAULT 0.01
 #define PAIRS_POWER 1.65 // (1.96 + 1.28) / 1.96: of pairs, so many half widths of the interval at 95 % are found with 90 % power,
 #define PAIRS_POWER_STRICT 2.09 // (2.81 + 1.28) / 1.96: where the stricter test decides
@@ -114,7 +115,8 @@ static mlff_status judge_values(double floor_share, double margin_share, const d
     row->p = r.p;
     row->change = judge(floor_share, margin_share, row, ALPHA);
     bool differs = row->change == MLFF_FASTER || row->change == MLFF_SLOWER;
-    if (differs && is_noisy(floor_share, a, n_a, b, n_b, paired)) {
+    bool far = row->low > FAR || row->high < 1.0 / FAR;
+    if (differs && !far && is_noisy(floor_share, a, n_a, b, n_b, paired)) {
         int needed = paired ? shift_pairs_needed(ALPHA_STRICT_PAIRS) : permutation_runs_needed(ALPHA_STRICT_GROUPS);
         MLFF_TRY(shift_between(a, n_a, b, n_b, paired, paired ? ALPHA_STRICT_PAIRS : ALPHA_STRICT_GROUPS, &strict));
         if (!(strict.low > 0.0 || strict.high < 0.0)) row->change = MLFF_UNCLEAR;

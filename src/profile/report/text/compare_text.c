@@ -30,7 +30,10 @@ const char *profile_change_text(double ratio, char text[32])
 {
     double percent = (ratio - 1.0) * 100.0;
     if (fabs(percent) < 0.005) percent = 0.0; // never "-0.00 %"
-    snprintf(text, 32, "%+.*f %%", fabs(percent) < 10.0 ? 2 : fabs(percent) < 100.0 ? 1 : 0, percent);
+    if (ratio >= 3.0)
+        snprintf(text, 32, "×%.3g", ratio);
+    else
+        snprintf(text, 32, "%+.*f %%", fabs(percent) < 10.0 ? 2 : fabs(percent) < 100.0 ? 1 : 0, percent);
     return text;
 }
 
@@ -69,7 +72,7 @@ static void write_answer(base_text *text, const mlff_comparison *c)
                                         : "no noise floor was measured: the answer stays unclear");
     else if (step->runs_needed)
         base_text_add(text, "%d and %d runs are too few to tell; measure %d a side: mlff profile --runs %d\n", c->n_a, c->n_b,
-                      step->runs_needed, step->runs_needed + 1);
+                      step->runs_needed, step->runs_needed);
     if (isfinite(c->detectable)) {
         char spread[96] = "";
         if (isfinite(c->deviation))
