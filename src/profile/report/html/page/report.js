@@ -104,7 +104,7 @@
       },
       options: {
         parsing: false, normalized: true, interaction: { mode: "nearest", axis: "x", intersect: false },
-        scales: { x: axis("step", { type: "linear" }), y: axis("change since the start, MB") }
+        scales: { x: axis("step", { type: "linear" }), y: axis("change since the start, MB", { suggestedMin: 0, suggestedMax: 1 }) }
       }
     });
   });
