@@ -64,6 +64,7 @@ static void add(double *hessian, const mlff_system *system, const int *atoms, in
     for (int p = 0; p + 1 < n; p++) {
         const double sum = covalent_radius(system->species[atoms[p]]) + covalent_radius(system->species[atoms[p + 1]]);
         const double rho = exp(1 - distance(x, atoms[p], atoms[p + 1]) / sum);
+        if (n == 2 && rho <= 0.2) return; // softer than the floor: left out
         stiffness *= n == 2 ? rho * rho * rho : rho;
     }
     for (int k = 0; k < N3; k++) {
@@ -102,6 +103,7 @@ static void a_bent_chain(void **state)
         if (fixed >= 0) system->fixed[fixed] = 1;
         model_hessian *metric = model_hessian_create(system);
         assert_non_null(metric);
+        model_hessian_update(metric, system);
         model_hessian_solve(metric, force);
         for (int k = 0; k < N3; k++) assert_near(force[k], x[k], 1e-4); // the factor is float32, the condition some 1e2
         model_hessian_destroy(metric);
@@ -133,13 +135,15 @@ static void molecules_are_apart(void **state)
     model_hessian *alone = model_hessian_create(one), *together = model_hessian_create(both);
     assert_non_null(alone);
     assert_non_null(together);
+    model_hessian_update(alone, one);
+    model_hessian_update(together, both);
     for (size_t k = 0; k < 2 * N3; k++) assert_true(together->ends[k] <= (k < N3 ? N3 : 2 * N3));
     model_hessian_solve(alone, x);
     model_hessian_solve(together, both_x);
     for (int i = 0; i < N; i++)
         for (int c = 0; c < 3; c++) {
-            assert_near(both_x[6 * i + c], x[3 * i + c], 1e-5); // float32 factors, the condition some 1e2
-            assert_near(both_x[6 * i + 3 + c], x[3 * (N - 1 - i) + c], 1e-5);
+            assert_near(both_x[6 * i + c], x[3 * i + c], 1e-4); // float32, the condition some 1e2
+            assert_near(both_x[6 * i + 3 + c], x[3 * (N - 1 - i) + c], 1e-4);
         }
     model_hessian_destroy(alone);
     model_hessian_destroy(together);
@@ -155,6 +159,7 @@ static void a_straight_angle(void **state)
     mlff_system *system = made(3, (const int32_t[]){1, 6, 7}, positions);
     model_hessian *metric = model_hessian_create(system);
     assert_non_null(metric);
+    model_hessian_update(metric, system);
     const double k = 4.08 * exp(1 - 1.07 / (covalent_radius(1) + covalent_radius(6))) *
                      exp(1 - 1.15 / (covalent_radius(6) + covalent_radius(7)));
     for (int c = 1; c < 3; c++) {

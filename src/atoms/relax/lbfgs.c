@@ -7,19 +7,22 @@
 
 #include "atoms/relax/model_hessian.h"
 #include "atoms/relax/relax.h"
+#include "device/cpu.h"
 
 #define FIRST_CURVATURE 70.0 // eV/Å²: stiff bonds', so that the first step is a careful one
 enum { MOST_HALVINGS = 5, METRIC_STEPS = 10 };
 
-// Four partial sums, which a processor adds at once.
-static double dot(const double *a, const double *b, size_t n)
+const relax_kernels *relax_kernels_get(void)
 {
-    double sum[4] = {0};
-    size_t k = 0;
-    for (; k + 4 <= n; k += 4)
-        for (size_t c = 0; c < 4; c++) sum[c] += a[k + c] * b[k + c];
-    for (; k < n; k++) sum[0] += a[k] * b[k];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    const char *path;
+#if defined(__x86_64__)
+    if (cpu_path_choose(NULL, &path) == MLFF_OK) {
+        if (strcmp(path, "avx512") == 0) return &relax_kernels_avx512;
+        if (strcmp(path, "avx2") == 0) return &relax_kernels_avx2;
+    }
+#endif
+    (void)path;
+    return &relax_kernels_portable;
 }
 
 // Keeps the last step and what it changed, unless the curvature along it was not positive.
@@ -32,22 +35,32 @@ static void remember(relaxation *r)
         step[k] = r->x[k] - r->last_x[k];
         change[k] = r->last_force[k] - r->force[k];
     }
-    const double curvature = dot(step, change, n);
-    if (!(curvature > 1e-10 * dot(step, step, n))) return;
+    const double curvature = r->kernels->dot(step, change, n);
+    if (!(curvature > 1e-10 * r->kernels->dot(step, step, n))) return;
     r->products[slot] = 1 / curvature;
     r->newest = slot;
     if (r->n_pairs < LBFGS_PAIRS) r->n_pairs++;
 }
 
-// Makes the metric of a molecule: at the start, and again after some steps, since bonds turn.
-static void update_metric(relaxation *r)
+// The metric of a molecule is made at the start, and again after some steps, since bonds turn.
+static bool metric_is_due(const relaxation *r)
 {
     const mlff_system *system = r->system;
-    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
-    if (periodic || system->n_atoms > MODEL_HESSIAN_ATOMS || (r->metric && r->n_steps - r->metric_step < METRIC_STEPS)) return;
-    model_hessian_destroy(r->metric);
-    r->metric = model_hessian_create(system);
+    if (system->periodic[0] || system->periodic[1] || system->periodic[2] || system->n_atoms > MODEL_HESSIAN_ATOMS) return false;
+    return !r->metric || r->n_steps - r->metric_step >= METRIC_STEPS;
+}
+
+static void update_metric(relaxation *r)
+{
+    if (!metric_is_due(r) || (!r->metric && !(r->metric = model_hessian_create(r->system)))) return;
+    model_hessian_update(r->metric, r->system);
     r->metric_step = r->n_steps;
+}
+
+double lbfgs_work(const relaxation *r)
+{
+    const double n = (double)r->n;
+    return n * n * (metric_is_due(r) ? 11 : 1); // making the metric takes as long as about ten steps
 }
 
 // d becomes an estimate of H⁻¹ d without the pairs.
@@ -61,7 +74,7 @@ static void apply_metric(const relaxation *r, double *d)
     double scale = 1 / FIRST_CURVATURE;
     if (r->n_pairs > 0) {
         const double *change = r->changes + (size_t)r->newest * n;
-        scale = fmin(1 / (r->products[r->newest] * dot(change, change, n)), 1.0);
+        scale = fmin(1 / (r->products[r->newest] * r->kernels->dot(change, change, n)), 1.0);
     }
     for (size_t k = 0; k < n; k++) d[k] *= scale;
 }
@@ -72,16 +85,16 @@ static void find_direction(relaxation *r)
     double *d = r->direction, weight[LBFGS_PAIRS] = {0};
     memcpy(d, r->force, n * sizeof *d);
     for (int p = 0, slot = r->newest; p < r->n_pairs; p++, slot = (slot + LBFGS_PAIRS - 1) % LBFGS_PAIRS) {
-        weight[slot] = r->products[slot] * dot(r->steps + (size_t)slot * n, d, n);
-        for (size_t k = 0; k < n; k++) d[k] -= weight[slot] * r->changes[(size_t)slot * n + k];
+        weight[slot] = r->products[slot] * r->kernels->dot(r->steps + (size_t)slot * n, d, n);
+        r->kernels->add(d, -weight[slot], r->changes + (size_t)slot * n, n);
     }
     apply_metric(r, d);
     for (int p = r->n_pairs - 1; p >= 0; p--) {
         const int slot = (r->newest + LBFGS_PAIRS - p) % LBFGS_PAIRS;
-        const double change = weight[slot] - r->products[slot] * dot(r->changes + (size_t)slot * n, d, n);
-        for (size_t k = 0; k < n; k++) d[k] += change * r->steps[(size_t)slot * n + k];
+        const double change = weight[slot] - r->products[slot] * r->kernels->dot(r->changes + (size_t)slot * n, d, n);
+        r->kernels->add(d, change, r->steps + (size_t)slot * n, n);
     }
-    if (dot(d, r->force, n) > 0) return;
+    if (r->kernels->dot(d, r->force, n) > 0) return;
     r->n_pairs = 0; // uphill: without the pairs
     memcpy(d, r->force, n * sizeof *d);
     apply_metric(r, d);

@@ -15,8 +15,8 @@
 #define BEND 4.08    // eV: 0.15 Ha
 #define TORSION 1.0
 #define FLOOR 1.0f      // eV/Å²: translations, rotations and what else no coordinate holds
-#define LEAST_RHO 0.05  // a stretch of 0.004 eV/Å²
-#define FARTHEST 4.0    // sums of the radii: exp(1 - 4) is less than LEAST_RHO
+#define LEAST_RHO 0.2   // a stretch of 0.27 eV/Å², below FLOOR
+#define FARTHEST 2.7    // sums of the radii: exp(1 - 2.7) is less than LEAST_RHO
 #define BONDED_RHO 0.74 // r < 1.3 times the sum of the radii
 
 typedef struct builder {
@@ -32,6 +32,7 @@ typedef struct builder {
 static void add(builder *b, const int *atoms, int n_atoms, double b_rows[][3], double k)
 {
     const int *place = b->hessian->place;
+    const size_t stride = relax_stride(b->hessian->n);
     for (int p = 0; p < n_atoms; p++)
         for (int q = 0; q < n_atoms; q++) {
             const int i = place[atoms[p]], j = place[atoms[q]];
@@ -39,7 +40,7 @@ static void add(builder *b, const int *atoms, int n_atoms, double b_rows[][3], d
             if (j > b->last[i]) b->last[i] = j;
             for (size_t c = 0; c < 3; c++)
                 for (size_t d = 0; d < 3; d++)
-                    b->hessian->factor[(3 * (size_t)i + c) * b->hessian->n + 3 * (size_t)j + d] +=
+                    b->hessian->factor[(3 * (size_t)i + c) * stride + 3 * (size_t)j + d] +=
                         (float)(k * b_rows[p][c] * b_rows[q][d]);
         }
 }
@@ -220,68 +221,41 @@ static void find_ends(builder *b)
     }
 }
 
-// The square root of an atom's three rows k, k + 1, k + 2, up to `end`.
-static void factorize_rows(float *rows, size_t n, size_t k, size_t end)
-{
-    for (size_t c = k; c < k + 3; c++) {
-        float *row = rows + (c - k) * n;
-        const float root = sqrtf(row[c]);
-        for (size_t j = c; j < end; j++) row[j] /= root;
-        for (size_t d = c + 1; d < k + 3; d++) {
-            float *to = rows + (d - k) * n;
-            for (size_t j = d; j < end; j++) to[j] -= row[d] * row[j];
-        }
-    }
-}
-
-// H = UᵀU, atom by atom: three rows are subtracted at once from each later one, with the roundings of one after the other.
-static void factorize(model_hessian *h)
-{
-    const size_t n = h->n;
-    for (size_t k = 0; k < n; k += 3) {
-        float *restrict a = h->factor + k * n, *restrict b = a + n, *restrict c = b + n;
-        const size_t end = h->ends[k]; // of all three
-        factorize_rows(a, n, k, end);
-        for (size_t i = k + 3; i < end; i++) {
-            float *restrict to = h->factor + i * n;
-            const float x = a[i], y = b[i], z = c[i];
-            if (x == 0 && y == 0 && z == 0) continue;
-            for (size_t j = i; j < end; j++) to[j] = to[j] - x * a[j] - y * b[j] - z * c[j];
-        }
-    }
-}
-
 model_hessian *model_hessian_create(const mlff_system *system)
 {
     const size_t n_atoms = (size_t)system->n_atoms, n = 3 * n_atoms;
     model_hessian *h = base_alloc(1, sizeof *h, "a model Hessian");
-    builder b = {.system = system, .hessian = h, .rho = base_alloc(n_atoms * n_atoms, sizeof(double), "a model Hessian")};
-    b.found = base_alloc(3 * n_atoms + n_atoms * n_atoms, sizeof *b.found, "a model Hessian");
-    bool done = false;
-    if (!h || !b.rho || !b.found) goto done;
+    if (!h) return NULL;
+    h->kernels = relax_kernels_get();
     h->n = n;
-    h->factor = base_alloc(n * n, sizeof *h->factor, "a model Hessian");
+    h->factor = base_alloc(n * relax_stride(n), sizeof *h->factor, "a model Hessian");
     h->ends = base_alloc(n, sizeof *h->ends, "a model Hessian");
     h->place = base_alloc(n_atoms, sizeof *h->place, "a model Hessian");
-    h->ordered = base_alloc(n, sizeof *h->ordered, "a model Hessian");
-    if (!h->factor || !h->ends || !h->place || !h->ordered) goto done;
+    h->ordered = base_alloc(relax_stride(n), sizeof *h->ordered, "a model Hessian");
+    h->rho = base_alloc(n_atoms * n_atoms, sizeof *h->rho, "a model Hessian");
+    h->lists = base_alloc(3 * n_atoms + n_atoms * n_atoms, sizeof *h->lists, "a model Hessian");
+    if (h->factor && h->ends && h->place && h->ordered && h->rho && h->lists) return h;
+    model_hessian_destroy(h);
+    return NULL;
+}
+
+void model_hessian_update(model_hessian *h, const mlff_system *system)
+{
+    const size_t n_atoms = (size_t)system->n_atoms, n = h->n;
+    builder b = {.system = system, .hessian = h, .rho = h->rho, .found = h->lists};
     b.last = b.found + n_atoms;
     b.n_bonds = b.last + n_atoms;
     b.bonds = b.n_bonds + n_atoms;
+    memset(h->rho, 0, n_atoms * n_atoms * sizeof *h->rho);
+    memset(b.n_bonds, 0, n_atoms * sizeof *b.n_bonds);
+    memset(h->factor, 0, n * relax_stride(n) * sizeof *h->factor);
     for (int i = 0; i < system->n_atoms; i++) b.last[i] = i;
-    for (size_t k = 0; k < n; k++) h->factor[k * n + k] = FLOOR;
+    for (size_t k = 0; k < n; k++) h->factor[k * relax_stride(n) + k] = FLOOR;
     find_rho_and_bonds(&b);
     order_atoms(&b);
     add_coordinates(&b);
     find_ends(&b);
-    factorize(h);
-    done = true;
-done:
-    base_free(b.rho);
-    base_free(b.found);
-    if (done) return h;
-    model_hessian_destroy(h);
-    return NULL;
+    h->kernels->factorize(h->factor, n, h->ends);
 }
 
 void model_hessian_destroy(model_hessian *h)
@@ -291,33 +265,15 @@ void model_hessian_destroy(model_hessian *h)
     base_free(h->ends);
     base_free(h->place);
     base_free(h->ordered);
+    base_free(h->rho);
+    base_free(h->lists);
     base_free(h);
-}
-
-// Σ row_j y_j for begin <= j < end, in four partial sums, which a processor adds at once.
-static double dot_row(const float *row, const double *y, size_t begin, size_t end)
-{
-    double sum[4] = {0};
-    size_t j = begin;
-    for (; j + 4 <= end; j += 4)
-        for (size_t c = 0; c < 4; c++) sum[c] += (double)row[j + c] * y[j + c];
-    for (; j < end; j++) sum[0] += (double)row[j] * y[j];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 void model_hessian_solve(const model_hessian *h, double *x)
 {
-    const size_t n = h->n;
-    double *y = h->ordered;
-    for (size_t k = 0; k < n; k++) y[3 * (size_t)h->place[k / 3] + k % 3] = x[k];
-    for (size_t k = 0; k < n; k++) {
-        const float *row = h->factor + k * n;
-        const double at = y[k] /= (double)row[k];
-        for (size_t j = k + 1; j < h->ends[k]; j++) y[j] -= at * (double)row[j];
-    }
-    for (size_t k = n; k-- > 0;) {
-        const float *row = h->factor + k * n;
-        y[k] = (y[k] - dot_row(row, y, k + 1, h->ends[k])) / (double)row[k];
-    }
-    for (size_t k = 0; k < n; k++) x[k] = y[3 * (size_t)h->place[k / 3] + k % 3];
+    float *y = h->ordered;
+    for (size_t k = 0; k < h->n; k++) y[3 * (size_t)h->place[k / 3] + k % 3] = (float)x[k];
+    h->kernels->solve(h->factor, h->n, h->ends, y);
+    for (size_t k = 0; k < h->n; k++) x[k] = (double)y[3 * (size_t)h->place[k / 3] + k % 3];
 }

@@ -7,6 +7,7 @@
 #ifndef RELAX_H
 #define RELAX_H
 
+#include "atoms/relax/relax_kernels.h"
 #include "atoms/relax/symmetry.h"
 #include "base/base.h"
 #include "mlff_atoms.h"
@@ -47,6 +48,7 @@ typedef struct relaxation {
     struct model_hessian *metric; /* NULL: the last pair's curvature */
     int64_t metric_step;          /* n_steps when it was made */
     double last_objective;
+    const relax_kernels *kernels;
     void *block;
 } relaxation;
 
@@ -59,9 +61,13 @@ bool relaxation_converged(const relaxation *r);
 /* Moves the atoms and the cell. */
 void relaxation_step(relaxation *r);
 
+/* About how much work the next step is, compared with those of other structures. */
+double relaxation_work(const relaxation *r);
+
 /* Changes r->x: one step of the optimizer. */
 void fire_step(relaxation *r);
 void lbfgs_step(relaxation *r);
+double lbfgs_work(const relaxation *r);
 
 /* Scales a displacement of n variables so that no row of three is longer than 0.2 Å. */
 void relaxation_limit(double *step, size_t n);

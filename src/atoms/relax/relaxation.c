@@ -42,7 +42,8 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
     if (status != MLFF_OK) return status;
     const size_t n_coordinates = 3 * (size_t)system->n_atoms, n = n_coordinates + (settings->cell ? 9 : 0);
     const bool lbfgs = settings->optimizer == MLFF_LBFGS;
-    *r = (relaxation){.system = system, .settings = *settings, .n = n, .timestep = 0.1, .mixing = 0.1};
+    *r = (relaxation){
+        .system = system, .settings = *settings, .n = n, .timestep = 0.1, .mixing = 0.1, .kernels = relax_kernels_get()};
     double *at = r->block = base_alloc(n * (lbfgs ? 5 + 2 * LBFGS_PAIRS : 3), sizeof *at, "a relaxation");
     if (!at) return MLFF_ERR_MEMORY;
     r->x = at, at += n;
@@ -135,6 +136,11 @@ void relaxation_limit(double *step, size_t n)
     longest = sqrt(longest);
     if (longest <= LONGEST_MOVE) return;
     for (size_t k = 0; k < n; k++) step[k] *= LONGEST_MOVE / longest;
+}
+
+double relaxation_work(const relaxation *r)
+{
+    return r->settings.optimizer == MLFF_LBFGS ? lbfgs_work(r) : (double)r->n;
 }
 
 void relaxation_step(relaxation *r)

@@ -4,6 +4,7 @@
 // on their numbers of steps alone, so that runs repeat to the bit.
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "atoms/relax/relax.h"
@@ -20,6 +21,11 @@ typedef struct ended {
     const double *forces; /* in lane.forces, until its next computation */
 } ended;
 
+typedef struct step_work {
+    double work;
+    int slot;
+} step_work;
+
 struct relax_run;
 
 // Structures whose forces are one computation.
@@ -30,7 +36,8 @@ typedef struct lane {
     int n_slots, n;
     ended *ended; /* [n_slots] the first n_ended of them in use */
     int n_ended, n_moving;
-    atomic_int next_step; /* the first of n_moving slots that no thread has taken */
+    atomic_int next_step; /* the first of the n_moving in `order` that no thread has taken */
+    step_work *order;     /* [n_slots] slots that move, those with most work first */
     systems_batch batch;
     double *energies, *forces, *virials; /* [n_slots], [atoms][3], [n_slots][9] */
     size_t force_capacity;
@@ -234,7 +241,20 @@ static void step_some(void *context, const team_member *member)
 {
     lane *l = context;
     if (member->thread == 0) l->status = exchange(l);
-    for (int s; (s = atomic_fetch_add(&l->next_step, 1)) < l->n_moving;) relaxation_step(&l->slots[s]);
+    for (int s; (s = atomic_fetch_add(&l->next_step, 1)) < l->n_moving;) relaxation_step(&l->slots[l->order[s].slot]);
+}
+
+static int by_work(const void *a, const void *b)
+{
+    const step_work *x = a, *y = b;
+    return x->work != y->work ? (x->work < y->work) - (x->work > y->work) : x->slot - y->slot;
+}
+
+// The largest first, so that no thread begins one when the others are done.
+static void order_steps(lane *l)
+{
+    for (int s = 0; s < l->n_moving; s++) l->order[s] = (step_work){relaxation_work(&l->slots[s]), s};
+    if (l->n_moving > 1) qsort(l->order, (size_t)l->n_moving, sizeof *l->order, by_work);
 }
 
 // Takes the forces; structures that have arrived leave, the others move. Slots are visited from the last one, since one that leaves is
@@ -251,6 +271,7 @@ static mlff_status move_all(lane *l)
         remove_slot(l, s);
     }
     l->n_moving = l->n; // new ones, behind them, have no forces yet
+    order_steps(l);
     l->next_step = 0;
     team_run(l->run->n_threads, step_some, l);
     return l->status;
@@ -296,7 +317,8 @@ static mlff_status make_lane(relax_run *run, lane *l, int n_slots)
     l->energies = base_alloc((size_t)n_slots, sizeof *l->energies, "energies");
     l->virials = base_alloc(9 * (size_t)n_slots, sizeof *l->virials, "virials");
     l->ended = base_alloc((size_t)n_slots, sizeof *l->ended, "relaxations");
-    return l->slots && l->systems && l->energies && l->virials && l->ended ? MLFF_OK : MLFF_ERR_MEMORY;
+    l->order = base_alloc((size_t)n_slots, sizeof *l->order, "relaxations");
+    return l->slots && l->systems && l->energies && l->virials && l->ended && l->order ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
 static void free_lane(lane *l)
@@ -304,6 +326,7 @@ static void free_lane(lane *l)
     systems_batch_free(&l->batch);
     base_free(l->slots);
     base_free(l->ended);
+    base_free(l->order);
     base_free(l->systems);
     base_free(l->energies);
     base_free(l->forces);
