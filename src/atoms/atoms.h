@@ -65,7 +65,8 @@ struct mlff_reader {
     mlff_status (*read_frame)(mlff_reader *reader, mlff_system **system_out); /* of the format */
     bool takes_topology;                                                      /* likewise */
     bool at_end, warned;
-    bool has_cell; /* PDB: the cell of the models before */
+    char *held_warning; /* [256] where the first warning goes instead of to the handler, or NULL */
+    bool has_cell;      /* PDB: the cell of the models before */
     double cell[9];
     mlff_status failed;              /* of an earlier frame */
     char *buffer;                    /* [buffer_bytes + 1] */
@@ -79,6 +80,10 @@ struct mlff_reader {
 
 /* Reads from memory instead of a file; `name` tells the format as a file's would. For tests and fuzzing. */
 mlff_status atoms_reader_open_bytes(const char *name, const void *bytes, size_t n_bytes, mlff_reader **reader_out);
+/* The same of a part of a file of extended XYZ that begins with the frame whose first line is `line_number` + 1: warnings go to held_warning
+ * (256 bytes). */
+mlff_status atoms_reader_open_part(const char *name, const char *bytes, size_t n_bytes, int64_t line_number, int64_t n_frames,
+                                   char *held_warning, mlff_reader **reader_out);
 /* The next line without its end, terminated, or *line_out = NULL at the file's end. Valid until the next call; may be changed. */
 mlff_status reader_line(mlff_reader *reader, char **line_out);
 /* "path:line: text". */

@@ -344,6 +344,65 @@ static void test_split(void **state)
     mlff_dataset_destroy(loose);
 }
 
+enum { MANY = 20000 };
+
+// Frames of 1 to 7 atoms, of which frame `odd` has a force that is no number. Every third has an empty line before it.
+static void write_many(const char *path, int odd)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int f = 0; f < MANY; f++) {
+        const int n = f % 7 + 1;
+        fprintf(file, "%s%d\nProperties=species:S:1:pos:R:3:forces:R:3 energy=%d%s\n", f % 3 == 0 ? "\n" : "", n, -f,
+                f == 7 ? " charge=none" : "");
+        for (int i = 0; i < n; i++) fprintf(file, "H %d.5 0 %d 0.25 %s %d\n", i, f, f == odd && i == n - 1 ? "x" : "-1", i);
+    }
+    fclose(file);
+}
+
+static char warned[256];
+static int n_warned;
+static void take_warning(void *context, const char *text)
+{
+    (void)context;
+    n_warned++;
+    snprintf(warned, sizeof warned, "%s", text);
+}
+
+// A file of many parts, which threads read, gives the frames in their order, one warning, and errors with the line of the file.
+static void test_many_frames(void **state)
+{
+    (void)state;
+    char path[] = P_tmpdir "/mlff-many-XXXXXX.extxyz", line[64];
+    const int descriptor = mkstemps(path, 7);
+    mlff_dataset *data;
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    write_many(path, -1);
+    assert_ok(mlff_dataset_create(&data));
+    mlff_warning_handler_set(take_warning, NULL);
+    assert_ok(mlff_dataset_read(data, path));
+    assert_int_equal(n_warned, 1);
+    assert_non_null(strstr(warned, ":47: charge= is not")); // behind 42 lines of seven frames and 3 empty ones
+    assert_int_equal(mlff_dataset_size(data), MANY);
+    for (int f = 0; f < MANY; f++) {
+        mlff_system *system;
+        assert_ok(mlff_dataset_get(data, f, &system));
+        if (system->n_atoms != f % 7 + 1 || system->label_energy != -f || system->positions[2] != f ||
+            system->label_forces[0] != 0.25)
+            fail_msg("frame %d has %d atoms and energy %g", f, system->n_atoms, system->label_energy);
+        mlff_system_destroy(system);
+    }
+    write_many(path, MANY - 5);
+    int64_t n_lines = 0;
+    for (int f = 0; f <= MANY - 5; f++) n_lines += f % 7 + 3 + (f % 3 == 0);
+    snprintf(line, sizeof line, ":%lld: ", (long long)n_lines);
+    assert_refused(mlff_dataset_read(data, path), MLFF_ERR_FORMAT, line);
+    assert_int_equal(mlff_dataset_size(data), MANY); // as before
+    mlff_dataset_destroy(data);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shifts_of_full_rank),
@@ -352,6 +411,7 @@ int main(void)
                                        cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_probes),
                                        cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),
                                        cmocka_unit_test(test_split)};

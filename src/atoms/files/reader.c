@@ -24,7 +24,10 @@ mlff_status reader_fail(const mlff_reader *reader, mlff_status status, const cha
 
 void reader_warn(mlff_reader *reader, const char *text)
 {
-    if (!reader->warned) base_warn("%s:%lld: %s", reader->name, (long long)reader->line_number, text);
+    if (!reader->warned && reader->held_warning)
+        snprintf(reader->held_warning, 256, "%s:%lld: %s", reader->name, (long long)reader->line_number, text);
+    else if (!reader->warned)
+        base_warn("%s:%lld: %s", reader->name, (long long)reader->line_number, text);
     reader->warned = true;
 }
 
@@ -285,6 +288,26 @@ mlff_status atoms_reader_open_bytes(const char *name, const void *bytes, size_t 
 done:
     mlff_reader_destroy(reader);
     return status;
+}
+
+mlff_status atoms_reader_open_part(const char *name, const char *bytes, size_t n_bytes, int64_t line_number, int64_t n_frames,
+                                   char *held_warning, mlff_reader **reader_out)
+{
+    mlff_reader *reader = NULL;
+    mlff_status status = open_reader(name, -1, n_bytes, &reader);
+    if (status != MLFF_OK) {
+        mlff_reader_destroy(reader);
+        return status;
+    }
+    memcpy(reader->buffer, bytes, n_bytes);
+    reader->end = n_bytes;
+    reader->at_end = true;
+    reader->line_number = line_number;
+    reader->n_frames = n_frames;
+    reader->held_warning = held_warning;
+    use_format(reader, format_named("extxyz"));
+    *reader_out = reader;
+    return MLFF_OK;
 }
 
 mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out)

@@ -4,57 +4,73 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "atoms/neighbors.h"
 #include "dataset.h"
+#include "device/team.h"
 #include "least_squares.h"
 
 enum { N_ELEMENTS = MLFF_MAX_ATOMIC_NUMBER + 1 };
 
-// Atoms of each element; the sum is returned.
-static int count_elements(const mlff_system *system, double counts[N_ELEMENTS])
-{
-    for (int z = 0; z < N_ELEMENTS; z++) counts[z] = 0;
-    for (int i = 0; i < system->n_atoms; i++) counts[system->species[i]]++;
-    return system->n_atoms;
-}
+// How many atoms of each element the structures have.
+typedef struct compositions {
+    int n_columns;                        // elements that structures with an energy hold
+    int column_of[N_ELEMENTS];            // -1: no column
+    int elements[N_ELEMENTS], n_elements; // those with a column, ascending
+    double *counts;                       // [n_frames][n_columns]
+} compositions;
 
-// Which elements the structures with an energy hold; their number, 0 without any energy.
-static int find_columns(const mlff_dataset *dataset, int column_of[N_ELEMENTS])
+// Elements have columns in the order in which structures with an energy hold them.
+static void find_columns(const mlff_dataset *dataset, compositions *c)
 {
-    int n_columns = 0;
-    for (int z = 0; z < N_ELEMENTS; z++) column_of[z] = -1;
+    for (int z = 0; z < N_ELEMENTS; z++) c->column_of[z] = -1;
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const mlff_system *system = dataset->frames[f].system;
-        for (int i = 0; i < system->n_atoms && !isnan(system->label_energy); i++)
-            if (column_of[system->species[i]] < 0) column_of[system->species[i]] = n_columns++;
+        if (isnan(system->label_energy)) continue;
+        for (int i = 0; i < system->n_atoms; i++)
+            if (c->column_of[system->species[i]] < 0) c->column_of[system->species[i]] = c->n_columns++;
     }
-    return n_columns;
+    for (int z = 0; z < N_ELEMENTS; z++)
+        if (c->column_of[z] >= 0) c->elements[c->n_elements++] = z;
 }
 
-// min Σ (weights[f] (Σ n_z e_z - E))²; weights NULL: 1.
-static mlff_status fit(const mlff_dataset *dataset, const double *weights, double shifts[N_ELEMENTS])
+static mlff_status compositions_make(const mlff_dataset *dataset, compositions *c)
 {
-    mlff_status status = MLFF_OK;
-    least_squares problem = {0};
-    double counts[N_ELEMENTS], row[N_ELEMENTS], x[N_ELEMENTS];
-    int column_of[N_ELEMENTS];
-    const int n_columns = find_columns(dataset, column_of);
-
-    if (n_columns == 0)
+    *c = (compositions){0};
+    find_columns(dataset, c);
+    if (c->n_columns == 0)
         return mlff_fail(
             MLFF_ERR_VALUE,
             "no structure has an energy, which a student needs beside forces; label them with energies (mlff label)");
-    MLFF_TRY(least_squares_create(n_columns, &problem));
+    const size_t n = (size_t)c->n_columns;
+    if (!(c->counts = base_alloc(dataset->n_frames * n, sizeof *c->counts, "energies"))) return MLFF_ERR_MEMORY;
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const mlff_system *system = dataset->frames[f].system;
+        for (int i = 0; i < system->n_atoms; i++) {
+            const int column = c->column_of[system->species[i]];
+            if (column >= 0) c->counts[f * n + (size_t)column]++;
+        }
+    }
+    return MLFF_OK;
+}
+
+// min Σ (weights[f] (Σ n_z e_z - E))²; weights NULL: 1.
+static mlff_status fit(const mlff_dataset *dataset, const compositions *c, const double *weights, double shifts[N_ELEMENTS])
+{
+    mlff_status status = MLFF_OK;
+    least_squares problem = {0};
+    double row[N_ELEMENTS], x[N_ELEMENTS];
+    const size_t n = (size_t)c->n_columns;
+
+    MLFF_TRY(least_squares_create(c->n_columns, &problem));
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const mlff_system *system = dataset->frames[f].system;
         const double weight = weights ? weights[f] : 1;
         if (isnan(system->label_energy)) continue;
-        count_elements(system, counts);
-        for (int z = 0; z < N_ELEMENTS; z++)
-            if (column_of[z] >= 0) row[column_of[z]] = weight * counts[z];
+        for (size_t k = 0; k < n; k++) row[k] = weight * c->counts[f * n + k];
         least_squares_add(&problem, row, weight * system->label_energy);
     }
     MLFF_TRY(least_squares_solve(&problem, x));
-    for (int z = 0; z < N_ELEMENTS; z++) shifts[z] = column_of[z] >= 0 ? x[column_of[z]] : 0;
+    for (int z = 0; z < N_ELEMENTS; z++) shifts[z] = c->column_of[z] >= 0 ? x[c->column_of[z]] : 0;
 done:
     least_squares_free(&problem);
     return status;
@@ -62,7 +78,11 @@ done:
 
 mlff_status mlff_dataset_shifts(const mlff_dataset *dataset, double shifts[119])
 {
-    return fit(dataset, NULL, shifts);
+    compositions c;
+    mlff_status status = compositions_make(dataset, &c);
+    if (status == MLFF_OK) status = fit(dataset, &c, NULL, shifts);
+    base_free(c.counts);
+    return status;
 }
 
 // ---- structures of other units
@@ -74,15 +94,14 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 // Distance of each energy from the sum of its elements' energies, eV/atom; NaN without an energy.
-static void find_distances(const mlff_dataset *dataset, const double shifts[N_ELEMENTS], double *distances)
+static void find_distances(const mlff_dataset *dataset, const compositions *c, const double shifts[N_ELEMENTS], double *distances)
 {
-    double counts[N_ELEMENTS];
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const mlff_system *system = dataset->frames[f].system;
+        const double *counts = c->counts + f * (size_t)c->n_columns;
         double energy = system->label_energy;
-        const int n_atoms = count_elements(system, counts);
-        for (int z = 0; z < N_ELEMENTS; z++) energy -= counts[z] * shifts[z];
-        distances[f] = fabs(energy) / n_atoms;
+        for (int k = 0; k < c->n_elements; k++) energy -= counts[c->column_of[c->elements[k]]] * shifts[c->elements[k]];
+        distances[f] = fabs(energy) / system->n_atoms;
     }
 }
 
@@ -95,43 +114,65 @@ static void find_distances(const mlff_dataset *dataset, const double shifts[N_EL
 enum { N_ROUNDS = 20 };
 #define LEAST_DISTANCE 1e-3
 
-// Two atoms on one point, which no neighbor list takes.
-static mlff_status check_points(const mlff_dataset *dataset)
+// Two atoms on one point, which no neighbor list takes. Each thread looks at some structures.
+typedef struct point_check {
+    const mlff_dataset *dataset;
+    size_t frame[TEAM_MAX]; // the first of a thread that failed
+    mlff_status status[TEAM_MAX];
+} point_check;
+
+static void check_some(void *context, const team_member *member)
 {
-    mlff_status status = MLFF_OK;
+    point_check *check = context;
+    const size_t n = check->dataset->n_frames, t = (size_t)member->thread;
     int32_t first_atom[2];
     mlff_batch batch;
     mlff_neighbors *neighbors = NULL;
-    MLFF_TRY(mlff_neighbors_create(1.0, 0, &neighbors));
-    for (size_t f = 0; f < dataset->n_frames; f++) {
-        mlff_batch_from_system(dataset->frames[f].system, first_atom, &batch);
+    mlff_status status = neighbors_create_on(1.0, 0, NULL, 1, &neighbors);
+    size_t f = n * t / (size_t)member->n;
+    for (const size_t end = n * (t + 1) / (size_t)member->n; f < end && status == MLFF_OK; f += status == MLFF_OK) {
+        mlff_batch_from_system(check->dataset->frames[f].system, first_atom, &batch);
         status = mlff_neighbors_update(neighbors, &batch);
-        if (status == MLFF_ERR_VALUE)
-            MLFF_FAIL(status, "structure %zu: two of its atoms are on one point; move one, or leave the structure out", f);
-        MLFF_TRY(status);
     }
-done:
+    check->frame[t] = f;
+    check->status[t] = status;
     mlff_neighbors_destroy(neighbors);
-    return status;
+}
+
+static mlff_status check_points(const mlff_dataset *dataset)
+{
+    point_check check = {.dataset = dataset};
+    team_run(team_default_size(), check_some, &check);
+    for (int t = 0; t < TEAM_MAX; t++) { // threads have the frames in order
+        if (check.status[t] == MLFF_OK) continue;
+        if (check.status[t] == MLFF_ERR_VALUE)
+            return mlff_fail(MLFF_ERR_VALUE,
+                             "structure %zu: two of its atoms are on one point; move one, or leave the structure out",
+                             check.frame[t]);
+        return mlff_fail(check.status[t], "structure %zu: no neighbor list can be made of it", check.frame[t]);
+    }
+    return MLFF_OK;
 }
 
 mlff_status mlff_dataset_check(const mlff_dataset *dataset)
 {
     mlff_status status = MLFF_OK;
     double shifts[N_ELEMENTS];
+    compositions c = {0};
     double *distances = base_alloc(dataset->n_frames, sizeof *distances, "energies"),
            *scratch = base_alloc(dataset->n_frames, sizeof *scratch, "energies");
     size_t n = 0, worst = 0;
 
     if (!distances || !scratch) MLFF_TRY(MLFF_ERR_MEMORY);
     MLFF_TRY(check_points(dataset));
-    MLFF_TRY(fit(dataset, NULL, shifts));
+    MLFF_TRY(compositions_make(dataset, &c));
+    MLFF_TRY(fit(dataset, &c, NULL, shifts));
     for (int round = 0; round < N_ROUNDS; round++) {
-        find_distances(dataset, shifts, distances);
+        find_distances(dataset, &c, shifts, distances);
         for (size_t f = 0; f < dataset->n_frames; f++) scratch[f] = 1 / sqrt(fmax(distances[f], LEAST_DISTANCE));
-        MLFF_TRY(fit(dataset, scratch, shifts));
+        MLFF_TRY(fit(dataset, &c, scratch, shifts));
     }
-    find_distances(dataset, shifts, distances);
+    find_distances(dataset, &c, shifts, distances);
     for (size_t f = 0; f < dataset->n_frames; f++) {
         if (isnan(distances[f])) continue;
         scratch[n++] = distances[f];
@@ -151,6 +192,7 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
                   worst, distances[worst], scratch[n / 2]);
     MLFF_TRY(dataset_check_forces(dataset));
 done:
+    base_free(c.counts);
     base_free(distances);
     base_free(scratch);
     return status;

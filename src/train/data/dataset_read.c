@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dataset.h"
+#include "frames_read.h"
 #include "shard.h"
 
 mlff_read_options mlff_read_options_default(void)
@@ -53,23 +54,9 @@ static mlff_status take_frame(reading *r, const mlff_system *system, const doubl
     return dataset_add_named(r->dataset, system, atom_energies, r->name.text);
 }
 
-static mlff_status read_frames(reading *r)
+static mlff_status take_system(void *context, const mlff_system *system)
 {
-    mlff_status status = MLFF_OK;
-    mlff_reader *reader = NULL;
-    mlff_system *system = NULL;
-    MLFF_TRY(mlff_reader_open(r->path, NULL, &reader));
-    for (;;) {
-        MLFF_TRY(mlff_reader_next(reader, &system));
-        if (!system) break;
-        MLFF_TRY(take_frame(r, system, NULL, NAN));
-        mlff_system_destroy(system);
-        system = NULL;
-    }
-done:
-    mlff_system_destroy(system);
-    mlff_reader_destroy(reader);
-    return status;
+    return take_frame(context, system, NULL, NAN);
 }
 
 // A probe is one where its second half follows its first; halves alone are structures like others.
@@ -103,7 +90,7 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
     if (shard_is_file(path))
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
     else
-        MLFF_TRY(read_frames(&r));
+        MLFF_TRY(frames_visit(path, take_system, &r));
     if (r.n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     if (n_left_out_out) *n_left_out_out = r.n_left_out;
 done:

@@ -6,12 +6,34 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/neighbors.h"
+#include "device/team.h"
 #include "model/evaluator/core_repulsion.h"
+
+// The pairs of some consecutive frames, which one thread lists; its memory is used again for the next.
+typedef struct neighbor_lists {
+    mlff_neighbors *neighbors;
+    int64_t begin, end; // frames
+    size_t n_atoms, n_pairs;
+    int32_t *neighbor, *reverse; // [n_pairs]
+    double *vectors;             // [n_pairs][3]
+    int64_t *row_ends;           // [n_atoms] where the rows of the frames' atoms end
+    size_t neighbor_capacity, reverse_capacity, vector_capacity, row_capacity;
+    int64_t begin_pair; // in the set
+    mlff_status status;
+    char cause[600]; // errors have texts in the thread where they arise
+} neighbor_lists;
+
+enum { FRAMES_AT_ONCE = 64 };
 
 // A set while it grows; the set's own pointers are constant and are filled at the end.
 typedef struct builder {
     const mlff_model *model;
-    mlff_neighbors *neighbors;
+    const mlff_system *const *systems;
+    const mlff_labels *labels;
+    const double *probe_steps;
+    neighbor_lists *lists; // [n_lists]
+    int n_lists;
     train_set *set;
     int64_t *first_atom, *first_pair;
     int32_t *species, *neighbor, *reverse;
@@ -89,7 +111,9 @@ static mlff_status check_elements(const mlff_model *model, const mlff_system *sy
     return MLFF_OK;
 }
 
-static mlff_status add_pairs(builder *b, const mlff_system *system, int64_t frame)
+// ---- pairs
+
+static mlff_status list_pairs(neighbor_lists *lists, const mlff_system *system, int64_t frame, double length_unit)
 {
     mlff_status status = MLFF_OK;
     int32_t first_atom[2];
@@ -97,24 +121,27 @@ static mlff_status add_pairs(builder *b, const mlff_system *system, int64_t fram
     mlff_pairs pairs;
     const double *vectors;
     const int32_t *reverse;
-    int64_t atom = b->first_atom[frame], at = b->first_pair[atom];
 
     mlff_batch_from_system(system, first_atom, &batch);
-    status = mlff_neighbors_update(b->neighbors, &batch);
+    status = mlff_neighbors_update(lists->neighbors, &batch);
     if (status != MLFF_OK) {
         char reason[512];
         snprintf(reason, sizeof reason, "%s", mlff_last_error());
         return mlff_fail(status, "frame %" PRId64 ": %s", frame, reason);
     }
-    mlff_neighbors_get(b->neighbors, &pairs, &vectors, &reverse);
-    size_t n = (size_t)pairs.first[system->n_atoms], end = (size_t)at + n + 1;
-    MLFF_TRY(base_grow(&b->neighbor, &b->neighbor_capacity, end, sizeof *b->neighbor, "training data"));
-    MLFF_TRY(base_grow(&b->reverse, &b->reverse_capacity, end, sizeof *b->reverse, "training data"));
-    MLFF_TRY(base_grow(&b->vectors, &b->vector_capacity, 3 * end, sizeof *b->vectors, "training data"));
-    memcpy(b->neighbor + at, pairs.neighbor, sizeof *b->neighbor * n);
-    memcpy(b->reverse + at, reverse, sizeof *b->reverse * n);
-    for (size_t k = 0; k < 3 * n; k++) b->vectors[3 * (size_t)at + k] = vectors[k] / b->model->length_unit;
-    for (int i = 0; i <= system->n_atoms; i++) b->first_pair[atom + i] = at + pairs.first[i];
+    mlff_neighbors_get(lists->neighbors, &pairs, &vectors, &reverse);
+    const size_t n = (size_t)pairs.first[system->n_atoms], at = lists->n_pairs, end = at + n + 1;
+    const size_t n_first = lists->n_atoms + (size_t)system->n_atoms;
+    MLFF_TRY(base_grow(&lists->neighbor, &lists->neighbor_capacity, end, sizeof *lists->neighbor, "training data"));
+    MLFF_TRY(base_grow(&lists->reverse, &lists->reverse_capacity, end, sizeof *lists->reverse, "training data"));
+    MLFF_TRY(base_grow(&lists->vectors, &lists->vector_capacity, 3 * end, sizeof *lists->vectors, "training data"));
+    MLFF_TRY(base_grow(&lists->row_ends, &lists->row_capacity, n_first, sizeof *lists->row_ends, "training data"));
+    memcpy(lists->neighbor + at, pairs.neighbor, sizeof *lists->neighbor * n);
+    memcpy(lists->reverse + at, reverse, sizeof *lists->reverse * n);
+    for (size_t k = 0; k < 3 * n; k++) lists->vectors[3 * at + k] = vectors[k] / length_unit;
+    for (int i = 0; i < system->n_atoms; i++) lists->row_ends[lists->n_atoms + (size_t)i] = (int64_t)at + pairs.first[i + 1];
+    lists->n_pairs += n;
+    lists->n_atoms = n_first;
 done:
     return status;
 }
@@ -195,12 +222,126 @@ static mlff_status check_probe(const mlff_system *const *systems, const double *
     return MLFF_OK;
 }
 
+// ---- frames in parallel: each thread lists the pairs of some, then copies them behind those before
+
+static void take_cause(neighbor_lists *lists, mlff_status status)
+{
+    lists->status = status;
+    if (status != MLFF_OK) snprintf(lists->cause, sizeof lists->cause, "%s", mlff_last_error());
+}
+
+static void list_frames(void *context, const team_member *member)
+{
+    builder *b = context;
+    for (int k = member->thread; k < b->n_lists; k += member->n) {
+        neighbor_lists *lists = &b->lists[k];
+        mlff_status status = MLFF_OK;
+        lists->n_atoms = lists->n_pairs = 0;
+        for (int64_t f = lists->begin; f < lists->end && status == MLFF_OK; f++)
+            status = list_pairs(lists, b->systems[f], f, b->model->length_unit);
+        take_cause(lists, status);
+    }
+}
+
+static void copy_frames(void *context, const team_member *member)
+{
+    builder *b = context;
+    for (int k = member->thread; k < b->n_lists; k += member->n) {
+        neighbor_lists *lists = &b->lists[k];
+        mlff_status status = MLFF_OK;
+        const size_t at = (size_t)lists->begin_pair, n = lists->n_pairs;
+        const int64_t atom = b->first_atom[lists->begin];
+        if (n > 0) memcpy(b->neighbor + at, lists->neighbor, sizeof *b->neighbor * n);
+        if (n > 0) memcpy(b->reverse + at, lists->reverse, sizeof *b->reverse * n);
+        if (n > 0) memcpy(b->vectors + 3 * at, lists->vectors, 3 * sizeof *b->vectors * n);
+        for (size_t i = 1; i < lists->n_atoms; i++) b->first_pair[atom + (int64_t)i] = lists->begin_pair + lists->row_ends[i - 1];
+        for (int64_t f = lists->begin; f < lists->end && status == MLFF_OK; f++) {
+            add_species_and_labels(b, b->systems[f], &b->labels[f], b->probe_steps ? b->probe_steps[f] : 0, f);
+            if (b->model->core_repulsion > 0) status = subtract_core_repulsion(b, b->systems[f], f);
+        }
+        take_cause(lists, status);
+    }
+}
+
+static mlff_status first_failure(const builder *b)
+{
+    for (int k = 0; k < b->n_lists; k++)
+        if (b->lists[k].status != MLFF_OK) return mlff_fail(b->lists[k].status, "%s", b->lists[k].cause);
+    return MLFF_OK;
+}
+
+// Room for `n` pairs, and at the first time for as many as all frames have if they are like those listed.
+static mlff_status reserve_pairs(builder *b, int64_t n)
+{
+    mlff_status status = MLFF_OK;
+    const int64_t listed = b->lists[b->n_lists - 1].end, all = b->set->n_frames;
+    const double expected = b->neighbor_capacity == 0 ? 1.02 * (double)n * (double)all / (double)listed : 0;
+    const size_t room = (size_t)(expected > (double)n ? expected : (double)n) + 1;
+    MLFF_TRY(base_grow(&b->neighbor, &b->neighbor_capacity, room, sizeof *b->neighbor, "training data"));
+    MLFF_TRY(base_grow(&b->reverse, &b->reverse_capacity, room, sizeof *b->reverse, "training data"));
+    MLFF_TRY(base_grow(&b->vectors, &b->vector_capacity, 3 * room, sizeof *b->vectors, "training data"));
+done:
+    return status;
+}
+
+static mlff_status add_frames(builder *b)
+{
+    mlff_status status = MLFF_OK;
+    const int n_threads = team_default_size(), n_most = b->n_lists;
+    int64_t n_pairs = 0;
+    for (int64_t done = 0; done < b->set->n_frames;) {
+        for (b->n_lists = 0; b->n_lists < n_most && done < b->set->n_frames; b->n_lists++) {
+            neighbor_lists *lists = &b->lists[b->n_lists];
+            lists->begin = done;
+            lists->end = done = done + FRAMES_AT_ONCE < b->set->n_frames ? done + FRAMES_AT_ONCE : b->set->n_frames;
+        }
+        team_run(n_threads, list_frames, b);
+        MLFF_TRY(first_failure(b));
+        for (int k = 0; k < b->n_lists; k++) {
+            neighbor_lists *lists = &b->lists[k];
+            lists->begin_pair = n_pairs;
+            n_pairs += (int64_t)lists->n_pairs;
+            b->first_pair[b->first_atom[lists->end]] = n_pairs; // where the next thread's frames begin
+        }
+        MLFF_TRY(reserve_pairs(b, n_pairs));
+        team_run(n_threads, copy_frames, b);
+        MLFF_TRY(first_failure(b));
+    }
+    b->set->n_pairs = n_pairs;
+done:
+    b->n_lists = n_most;
+    return status;
+}
+
+static mlff_status make_lists(builder *b)
+{
+    mlff_status status = MLFF_OK;
+    const int64_t n_wanted = (b->set->n_frames + FRAMES_AT_ONCE - 1) / FRAMES_AT_ONCE, n_most = 4 * (int64_t)team_default_size();
+    const int n = (int)(n_wanted < n_most ? n_wanted : n_most);
+    if (!(b->lists = base_alloc((size_t)n, sizeof *b->lists, "training data"))) return MLFF_ERR_MEMORY;
+    for (; b->n_lists < n && status == MLFF_OK; b->n_lists++)
+        status = neighbors_create_on(b->model->cutoff, 0.0, NULL, 1, &b->lists[b->n_lists].neighbors);
+    return status;
+}
+
+static void free_lists(builder *b)
+{
+    for (int k = 0; k < b->n_lists; k++) {
+        mlff_neighbors_destroy(b->lists[k].neighbors);
+        base_free(b->lists[k].neighbor);
+        base_free(b->lists[k].reverse);
+        base_free(b->lists[k].vectors);
+        base_free(b->lists[k].row_ends);
+    }
+    base_free(b->lists);
+}
+
 mlff_status train_set_build(const mlff_model *model, const mlff_system *const *systems, const mlff_labels *labels,
                             const double *probe_steps, int64_t n_frames, train_set **set_out)
 {
     mlff_status status = MLFF_OK;
     bool with_atom_energies = false, with_probes = false;
-    builder b = {.model = model};
+    builder b = {.model = model, .systems = systems, .labels = labels, .probe_steps = probe_steps};
     if (n_frames < 1) return mlff_fail(MLFF_ERR_VALUE, "there are no labelled structures; training needs at least one");
     if (n_frames > INT32_MAX) return mlff_fail(MLFF_ERR_LIMIT, "%" PRId64 " structures are too many", n_frames);
     if (!(b.set = base_alloc(1, sizeof *b.set, "training data"))) return MLFF_ERR_MEMORY;
@@ -214,19 +355,14 @@ mlff_status train_set_build(const mlff_model *model, const mlff_system *const *s
         with_probes = with_probes || (probe_steps && probe_steps[k] > 0);
     }
     MLFF_TRY(allocate_arrays(&b, with_atom_energies, with_probes));
-    MLFF_TRY(mlff_neighbors_create(model->cutoff, 0.0, &b.neighbors));
-    for (int64_t k = 0; k < n_frames; k++) {
-        b.first_atom[k + 1] = b.first_atom[k] + systems[k]->n_atoms;
-        MLFF_TRY(add_pairs(&b, systems[k], k));
-        add_species_and_labels(&b, systems[k], &labels[k], probe_steps ? probe_steps[k] : 0, k);
-        if (model->core_repulsion > 0) MLFF_TRY(subtract_core_repulsion(&b, systems[k], k));
-    }
-    b.set->n_pairs = b.first_pair[b.set->n_atoms];
+    for (int64_t k = 0; k < n_frames; k++) b.first_atom[k + 1] = b.first_atom[k] + systems[k]->n_atoms;
+    MLFF_TRY(make_lists(&b));
+    MLFF_TRY(add_frames(&b));
     hand_over(&b);
     *set_out = b.set;
     b.set = NULL;
 done:
-    mlff_neighbors_destroy(b.neighbors);
+    free_lists(&b);
     if (b.set) hand_over(&b);
     train_set_free(b.set);
     return status;
