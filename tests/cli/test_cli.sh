@@ -1416,6 +1416,13 @@ test_orb() {
     run 0 new --arch orb-v3-conservative --features 16 --layers 1 --hidden 32 --conditioned -o omol.safetensors
     run 0 info omol.safetensors --precisions # a molecule without charge, in its singlet state
     says 'CPU float32 +[0-9.]+e-'
+    run 0 md omol.safetensors --system h2o --n-steps 2 --device cpu -o omol.extxyz # built-in systems are neutral
+    says 'charge=0.0 spin=1' omol.extxyz
+    run 0 vibrations omol.safetensors --system h2o --device cpu
+    run 0 md v3.safetensors --system h2o --n-steps 2 --device cpu -o plain.extxyz
+    if grep -q charge= plain.extxyz; then fail "a charge for a model that does not read it"; fi
+    run 1 eval omol.safetensors water.xyz --device cpu
+    says 'depends on charge and spin' err
 
     # Forces that are no derivative of the energy are told wherever that matters, and what needs virials is refused.
     local warning='warning: .*not the derivative of its energy' model

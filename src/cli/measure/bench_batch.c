@@ -156,7 +156,7 @@ int bench_batch(cli_arguments *arguments)
     int n_sizes, n_structures[CLI_SIZES];
     MLFF_TRY(cli_sizes("batch-sizes", sizes, "structures", 100000, n_structures, &n_sizes));
     MLFF_TRY(bench_entry_make(spec, &defaults, &entry));
-    MLFF_TRY(cli_model_check_elements(entry.model, input.system, input.text));
+    MLFF_TRY(cli_input_check(entry.model, &input));
     mlff_model_info_get(entry.model, &info);
     if (out) {
         cli_json_object(out, NULL);

@@ -152,7 +152,7 @@ static mlff_status load(comparison *c, const bench_defaults *defaults)
     for (int k = 0; k < c->n; k++) {
         bench_entry *entry = &c->entries[k];
         MLFF_TRY(bench_entry_make(c->names[k], defaults, entry));
-        MLFF_TRY(cli_model_check_elements(entry->model, c->input.system, c->input.text));
+        MLFF_TRY(cli_input_check(entry->model, &c->input));
         c->callables[k] = entry->callable;
         while (strcmp(entry->path, c->entries[c->models[k]].path) != 0 &&
                !base_same_file(entry->path, c->entries[c->models[k]].path))

@@ -30,7 +30,7 @@ static int on_progress(void *context, int64_t round, int64_t n_rounds)
 }
 
 // All modes that this machine and this model have; what is missing is told. Without the reference there is no sweep.
-static mlff_status load(sweep *s, const char *model, const bench_defaults *defaults, const cli_input *input)
+static mlff_status load(sweep *s, const char *model, const bench_defaults *defaults, cli_input *input)
 {
     mlff_status status = MLFF_OK;
     for (int k = 0; k < N_MODES; k++) {
@@ -47,7 +47,7 @@ static mlff_status load(sweep *s, const char *model, const bench_defaults *defau
         s->callables[s->n].name = modes[k].setting;
         s->modes[s->n++] = k;
     }
-    status = cli_model_check_elements(s->entries[0].model, input->system, input->text);
+    status = cli_input_check(s->entries[0].model, input);
     if (status == MLFF_OK && s->n < 2) status = mlff_fail(MLFF_ERR_UNSUPPORTED, "bench precision: %s", s->missing[1]);
     return status;
 }

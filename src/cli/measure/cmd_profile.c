@@ -332,7 +332,7 @@ static int run(cli_arguments *arguments)
         return exit_status;
     }
 
-    MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
+    MLFF_TRY(cli_input_check(setup.model, &input));
     MLFF_TRY(cli_output_check(wanted.json_path));
     MLFF_TRY(cli_output_check(wanted.options.trace_path));
     MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));

@@ -63,7 +63,7 @@ static int run(cli_arguments *arguments)
         cli_setup_free(&setup);
         return exit_status;
     }
-    MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
+    MLFF_TRY(cli_input_check(setup.model, &input));
     MLFF_TRY(check_virials(setup.model));
     cli_interrupt_catch();
     cli_setup_print(&setup);

@@ -372,7 +372,7 @@ static int run_md(cli_arguments *arguments)
         return exit_status;
     }
 
-    MLFF_TRY(cli_model_check_elements(run.setup.model, run.input.system, run.input.text));
+    MLFF_TRY(cli_input_check(run.setup.model, &run.input));
     MLFF_TRY(cli_output_check(run.checkpoint));
     MLFF_TRY(cli_output_check(run.profile));
     cli_interrupt_catch();

@@ -211,6 +211,7 @@ mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system 
 // The system of a run and where it came from.
 typedef struct cli_input {
     mlff_system *system;
+    bool is_built; // by --system
     char formula[64];
     char text[512]; // one line for people: "silicon, 64 atoms (50 asked)"
 } cli_input;
@@ -219,6 +220,10 @@ mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, ml
 // First frame of `path`, or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
 int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input);
 void cli_input_free(cli_input *input);
+// cli_model_check_elements, and cli_model_complete of a built-in system.
+mlff_status cli_input_check(const mlff_model *model, cli_input *input);
+// Built-in systems are neutral, their electrons paired: says so to a model that depends on charge and spin.
+void cli_model_complete(const mlff_model *model, mlff_system *system);
 
 /* ---- several structures in one call: cli_batch.c ------------------------------------------------ */
 

@@ -198,6 +198,7 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *other
         MLFF_TRY(mlff_system_check(made.system, path));
     } else {
         MLFF_TRY(mlff_system_build(name, (int)n_atoms, seed, &made.system));
+        made.is_built = true;
     }
     mlff_system_formula(made.system, made.formula, sizeof made.formula);
     int length = snprintf(made.text, sizeof made.text, "%s, %d atom%s (%s)", path ? path : name, made.system->n_atoms,
@@ -207,6 +208,22 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *other
     *input = made;
 done:
     return cli_exit(status);
+}
+
+void cli_model_complete(const mlff_model *model, mlff_system *system)
+{
+    const char *key, *value;
+    for (int k = 0; (key = mlff_model_metadata(model, k, &value)); k++) {
+        if (strcmp(key, "conditioned") != 0 || strcmp(value, "true") != 0) continue;
+        system->charge = 0;
+        system->spin = 1;
+    }
+}
+
+mlff_status cli_input_check(const mlff_model *model, cli_input *input)
+{
+    if (input->is_built) cli_model_complete(model, input->system);
+    return cli_model_check_elements(model, input->system, input->text);
 }
 
 void cli_input_free(cli_input *input)
