@@ -235,7 +235,7 @@ MLFF_API mlff_sample_options mlff_sample_options_default(void);
  *   pairs    two near atoms pushed together, to 0.95 of their distance down to `closest`, the rest thermal at the lowest
  *            temperature: what a core is learned from
  * and keeps n_samples of them by farthest-point selection, the relaxed seeds always. Deterministic in `seed` for a teacher whose
- * results are. Fewer than asked for is a warning. Fails with MLFF_ERR_USAGE for a method or a number that cannot be meant, as
+ * results are. Fewer than asked for is a warning. Fails with MLFF_ERR_USAGE for a method or a number that is not valid, as
  * mlff_teacher_check for the seeds, as mlff_teacher_compute, and with MLFF_ERR_INTERRUPTED. */
 MLFF_API mlff_status mlff_sample(mlff_teacher *teacher, const mlff_samples *seeds, const mlff_sample_options *options,
                                  mlff_samples *samples);

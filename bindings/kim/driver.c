@@ -131,7 +131,7 @@ static mlff_status reserve(kim_model *m, size_t n)
     m->atom_energies = malloc(n * sizeof(double));
     m->atom_virials = malloc(9 * n * sizeof(double));
     m->n_capacity = m->positions && m->forces && m->atom_energies && m->atom_virials ? n : 0;
-    return m->n_capacity ? MLFF_OK : mlff_fail(MLFF_ERR_MEMORY, "no memory for %zu atoms", n);
+    return m->n_capacity ? MLFF_OK : mlff_fail(MLFF_ERR_MEMORY, "out of memory: %zu atoms", n);
 }
 
 static void clear(const kim_call *call)
@@ -391,7 +391,7 @@ int model_driver_create(KIM_ModelDriverCreate *create, KIM_LengthUnit length, KI
 {
     (void)charge, (void)temperature, (void)time; // of no result
     kim_model *m = calloc(1, sizeof *m);
-    mlff_status status = m ? load(create, m) : mlff_fail(MLFF_ERR_MEMORY, "no memory for a KIM model");
+    mlff_status status = m ? load(create, m) : mlff_fail(MLFF_ERR_MEMORY, "out of memory: a KIM model");
     if (status == MLFF_OK) status = set_units(create, m, length, energy);
     if (status == MLFF_OK) status = describe(create, m);
     if (status == MLFF_OK && !set_routines(create)) status = mlff_fail(MLFF_ERR_UNSUPPORTED, "KIM refused the model's routines");

@@ -48,7 +48,7 @@ struct halo {
 mlff_status halo_create(double cutoff, int n_layers, bool with_pairs, halo **halo_out)
 {
     halo *h = calloc(1, sizeof *h);
-    if (!h) return mlff_fail(MLFF_ERR_MEMORY, "no memory for the halo");
+    if (!h) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: the halo");
     h->cutoff = cutoff;
     h->n_layers = n_layers;
     h->n_chosen_from = -1;
@@ -108,7 +108,7 @@ static bool renew(void *array, size_t count, size_t size)
 static mlff_status no_memory(size_t *capacity, size_t count, const char *what)
 {
     *capacity = 0;
-    return mlff_fail(MLFF_ERR_MEMORY, "no memory for %zu %s", count, what);
+    return mlff_fail(MLFF_ERR_MEMORY, "out of memory: %zu %s", count, what);
 }
 
 static mlff_status reserve_atoms(halo *h, size_t n)

@@ -180,7 +180,7 @@ static mlff_status check_name(KIM_Collections *collections, const char *name)
     bool good = isalpha((unsigned char)name[0]) || name[0] == '_';
     for (const char *c = name; *c; c++) good = good && (isalnum((unsigned char)*c) || *c == '_');
     if (!good || strlen(name) > 200)
-        return mlff_fail(MLFF_ERR_USAGE, "'%s' is no KIM name; use letters, digits and _, as in Water_PaiNN", name);
+        return mlff_fail(MLFF_ERR_USAGE, "'%s' is not a KIM name; use letters, digits and _, as in Water_PaiNN", name);
     if (!KIM_Collections_GetItemType(collections, name, &type))
         return mlff_fail(MLFF_ERR_USAGE,
                          "%s is the name of an installed KIM item; choose another, or remove it first: mlff kim remove %s", name,
@@ -270,7 +270,7 @@ static mlff_status remove_model(const place *p, const char *name)
     char folder[PATH_MAX], hidden[PATH_MAX];
     int n = 0;
     if (strchr(name, '/') || name[0] == '.' || !is_ours(p->models, name))
-        return mlff_fail(MLFF_ERR_USAGE, "%s is no model that mlff kim installed in %s; mlff kim list shows them", name,
+        return mlff_fail(MLFF_ERR_USAGE, "%s is not a model that mlff kim installed in %s; mlff kim list shows them", name,
                          p->models);
     mlff_status status = join(folder, p->models, name);
     if (status == MLFF_OK) status = join(hidden, p->models, ".mlff-XXXXXX");

@@ -74,7 +74,7 @@ static mlff_status wrap(rank_profile *p)
 {
     const int n = p->inner.n_stages;
     p->stages = malloc(((size_t)n + 2) * sizeof *p->stages);
-    if (!p->stages) return mlff_fail(MLFF_ERR_MEMORY, "MLFF_PROFILE: no memory for %d stages", n);
+    if (!p->stages) return mlff_fail(MLFF_ERR_MEMORY, "MLFF_PROFILE: out of memory: %d stages", n);
     memcpy(p->stages, p->inner.stages, (size_t)n * sizeof *p->stages);
     p->stages[n] = (mlff_stage){"gather", "", -1, "and scatter"};
     p->stages[n + 1] = (mlff_stage){"exchange", "", -1, "waits for other ranks"};
@@ -131,7 +131,7 @@ mlff_status rank_profile_create(mlff_evaluator *evaluator, const mlff_model *mod
     if (status == MLFF_OK) status = try_file(own);
     if (status != MLFF_OK) return status;
     rank_profile *p = calloc(1, sizeof *p);
-    if (!p) return mlff_fail(MLFF_ERR_MEMORY, "MLFF_PROFILE: no memory");
+    if (!p) return mlff_fail(MLFF_ERR_MEMORY, "MLFF_PROFILE: out of memory");
     snprintf(p->path, sizeof p->path, "%s", path);
     mlff_evaluator_info_get(evaluator, &info);
     p->evaluator = evaluator;

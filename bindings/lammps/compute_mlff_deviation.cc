@@ -38,7 +38,7 @@ void ComputeMlffDeviation::init()
     pair = dynamic_cast<PairMlff *>(Pointers::force->pair_match("mlff", 1));
     if (!pair) error->all(FLERR, std::string("compute mlff/deviation: the run has no pair_style mlff, or more than one; it needs exactly one"));
     n_members = pair->n_members();
-    if (n_members < 2) error->all(FLERR, std::string("compute mlff/deviation: the model is no ensemble"));
+    if (n_members < 2) error->all(FLERR, std::string("compute mlff/deviation: the model is not an ensemble"));
     comm_reverse = 3 * n_members;
 }
 

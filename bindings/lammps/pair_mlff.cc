@@ -153,7 +153,7 @@ void PairMlff::measure_exchanges()
 {
     int element = 0;
     for (size_t t = 1; t < element_of_type.size() && !element; t++) element = element_of_type[t];
-    if (!element) refuse("pair_coeff of mlff: no atom type has an element");
+    if (!element) refuse("pair_coeff of mlff: every atom type is NULL; name the element of one at least");
     const int32_t one_atom[2] = {0, 1}, one_species[1] = {element};
     const double position[3] = {0, 0, 0};
     double energy, force[3];

@@ -74,7 +74,7 @@ mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memo
     PLUGIN_TRY(cuda_use(index));
     CUDA_TRY(cudaMalloc(&memory, bytes ? bytes : 1), what);
     CUDA_TRY(cudaMemset(memory, 0, bytes), what);
-    CUDA_TRY(cudaStreamSynchronize(0), what); // streams that do not block would not wait for the zeros
+    CUDA_TRY(cuda_wait(0, 0), what); // streams that do not block would not wait for the zeros
     *entry = (held_block){memory, bytes, index, NULL};
     pthread_mutex_lock(&blocks_lock);
     entry->next = blocks;
@@ -85,7 +85,7 @@ mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memo
     *memory_out = memory;
     return MLFF_OK;
 done:
-    if (memory) cudaFree(memory);
+    if (memory && !cuda_stuck()) cudaFree(memory);
     free(entry);
     return status;
 }
@@ -116,7 +116,7 @@ cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyK
 {
     if (cuda_stuck()) return cudaErrorLaunchTimeout;
     cudaError_t error = cudaMemcpy(to, from, bytes, kind);
-    return error == cudaSuccess ? cudaStreamSynchronize(0) : error;
+    return error == cudaSuccess ? cuda_wait(0, 0) : error;
 }
 
 static mlff_status check_index(int index)
@@ -230,7 +230,7 @@ static mlff_status synchronize(int index)
 {
     mlff_status status = MLFF_OK;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaDeviceSynchronize(), "waiting for the GPU");
+    CUDA_TRY(cuda_wait_device(), "waiting for the GPU");
 done:
     return status;
 }

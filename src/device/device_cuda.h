@@ -38,6 +38,8 @@ cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyK
  * included. */
 cudaError_t cuda_wait(cudaStream_t stream, double expected_s);
 cudaError_t cuda_wait_event(cudaEvent_t event); /* the same for what was recorded */
+cudaError_t
+cuda_wait_device(void); /* for all work of the current device; without a limit where driver or toolkit are older than 12.5 */
 bool cuda_stuck(void);
 double cuda_seconds(void); /* a monotonic clock */
 /* Makes the device current for this thread. */

@@ -86,3 +86,31 @@ cudaError_t cuda_wait_event(cudaEvent_t event)
 {
     return wait_for(NULL, event, 0);
 }
+
+// An event that comes after all work of the current device's context, of other libraries as well. False: an older driver.
+static bool record_all_work(cudaEvent_t event)
+{
+#if CUDART_VERSION >= 12050
+    void *current = NULL, *record = NULL, *context = NULL;
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    if (cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &current, 4000, cudaEnableDefault, &found) == cudaSuccess &&
+        found == cudaDriverEntryPointSuccess && current &&
+        cudaGetDriverEntryPointByVersion("cuCtxRecordEvent", &record, 12050, cudaEnableDefault, &found) == cudaSuccess &&
+        found == cudaDriverEntryPointSuccess && record && ((int (*)(void **))current)(&context) == 0)
+        return ((int (*)(void *, cudaEvent_t))record)(context, event) == 0;
+#else
+    (void)event;
+#endif
+    return false;
+}
+
+cudaError_t cuda_wait_device(void)
+{
+    cudaEvent_t event;
+    if (cuda_stuck()) return cudaErrorLaunchTimeout;
+    cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error != cudaSuccess) return error;
+    error = record_all_work(event) ? cuda_wait_event(event) : cudaDeviceSynchronize();
+    if (!cuda_stuck()) cudaEventDestroy(event);
+    return error;
+}

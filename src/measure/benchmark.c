@@ -6,7 +6,7 @@ mlff_status mlff_benchmark(mlff_status (*function)(void *context), void *context
                            double *times_ns, mlff_statistics *statistics_out)
 {
     if (!function) return mlff_fail(MLFF_ERR_USAGE, "benchmark: no function to call");
-    if (n_warmup < 0) return mlff_fail(MLFF_ERR_USAGE, "benchmark: %lld warm-up calls; 0 or more are meant", (long long)n_warmup);
+    if (n_warmup < 0) return mlff_fail(MLFF_ERR_USAGE, "benchmark: %lld warm-up calls; expected 0 or more", (long long)n_warmup);
     if (n_calls < 1) return mlff_fail(MLFF_ERR_USAGE, "benchmark: %lld calls; at least 1 is needed", (long long)n_calls);
 
     mlff_status status = MLFF_OK;

@@ -240,7 +240,8 @@ static mlff_status check_core_repulsion(mlff_model *model)
     }
     if ((model->outputs & needed) != needed)
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "%s: its forces are no derivative of atoms' energies; it cannot have a core repulsion", model->name);
+                         "%s: its forces are not the derivative of atoms' energies; it cannot have a core repulsion",
+                         model->name);
     if (2 * largest >= model->cutoff)
         return mlff_fail(MLFF_ERR_VALUE,
                          "%s: a core repulsion below %g of the covalent distance reaches beyond its cutoff of %g Å", model->name,

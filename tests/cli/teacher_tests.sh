@@ -21,7 +21,7 @@ test_sample() {
 
     refused 2 'o FILE is missing' sample model.safetensors --system ethanol
     refused 2 'SEEDS or --system' sample model.safetensors -o x.extxyz
-    refused 2 "'guess' is no method" sample model.safetensors --system ethanol -o x.extxyz --methods md,guess
+    refused 2 "'guess' is not a method" sample model.safetensors --system ethanol -o x.extxyz --methods md,guess
     refused 2 "temperatures '300,-1'" sample model.safetensors --system ethanol -o x.extxyz --temperatures 300,-1
     refused 2 'xtb:gfn9' sample xtb:gfn9 --system ethanol -o x.extxyz
     refused 1 'nowhere.safetensors' sample nowhere.safetensors --system ethanol -o x.extxyz

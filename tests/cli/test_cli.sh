@@ -138,7 +138,7 @@ test_usage() {
     refused 2 "--energy-unit 'erg' is not one of" import in -o out.safetensors --energy-unit erg
     refused 2 "give -o FILE or --install NAME" import in
     refused 2 "not both" import in -o out.safetensors --install out
-    refused 2 "'a/b' is no name of a model" import in --install a/b
+    refused 2 "'a/b' is not a name of a model" import in --install a/b
     refused 2 "'fish' is not a shell" completion fish
     refused 2 "'nonsense' is not a command" manual nonsense
     model
@@ -425,7 +425,7 @@ test_vibrations() {
     [ "$(value out rigid_names.2)-$(value out rigid_names.3)" = translation-rotation ] || fail "names of the zero modes"
     awk -v w="$(value out wavenumbers_per_cm.20)" 'BEGIN { exit !(w > 3500 && w < 4000) }' || fail "stretching of the hydroxyl group"
     run 0 vibrations $ethanol --system ethanol # not relaxed
-    says 'no minimum.*mlff relax' err
+    says 'not a minimum.*mlff relax' err
     run 2 vibrations $ethanol
     says 'either a file or --system' err
     run 0 new --arch painn -o random.safetensors --elements Si --set n_features=16
@@ -988,7 +988,7 @@ test_bench() {
     run 0 report example.json -o example.html
     refused 2 'needs two models' bench compare model.safetensors
     refused 2 'is none of compare' bench nothing
-    refused 2 'is no workload' bench run nothing
+    refused 2 'is not a workload' bench run nothing
     refused 1 'no_such' bench compare model.safetensors no_such.safetensors
     run 0 profile model.safetensors --system-sizes 8,16,32 --n-steps 10 -o sizes.json
     says 'µs an atom' && says '^ +8 +[0-9.]+ +– +– ' && says '^P95 needs 20 steps, P99 100' # no tail of ten steps
@@ -1135,6 +1135,16 @@ test_interrupt_runs() {
     ! pgrep -f "only$$.safetensors" >/dev/null || fail "the run's process goes on"
     wait $process
     is $? 130 "exit status"
+    # What a command of compare --run started ends as well.
+    "$mlff" compare --run "sleep 77$$; true" --run true >out 2>err </dev/null &
+    process=$!
+    for wait in $(seq 200); do pgrep -f "^sleep 77$$" >/dev/null && break; sleep 0.05; done
+    pgrep -f "^sleep 77$$" >/dev/null || fail "the command was not started"
+    kill -TERM $process
+    for wait in $(seq 100); do pgrep -f "^sleep 77$$" >/dev/null || break; sleep 0.05; done
+    ! pgrep -f "^sleep 77$$" >/dev/null || fail "what the command started goes on"
+    wait $process
+    is $? 130 "exit status of compare"
 }
 
 # What a file says must not reach the terminal as an escape sequence, nor a counter overflow.

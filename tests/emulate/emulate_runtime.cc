@@ -48,6 +48,7 @@ struct CUevent_st {
     int64_t sequence;
     uint64_t time;
     std::shared_ptr<capture_state> capture;
+    std::map<cudaStream_t, int64_t> sequences; // of cuCtxRecordEvent: all streams
 };
 
 namespace
@@ -142,8 +143,8 @@ void read_failure()
 // Calls that wait for a kernel that never ends.
 void check_waits(const char *function)
 {
-    static const char *const waiting[] = {"cudaFree", "cudaFreeHost", "cudaDeviceSynchronize", "cudaStreamSynchronize",
-                                          "cudaMemcpy", "cudaGraphExecDestroy"};
+    static const char *const waiting[] = {"cudaFree", "cudaFreeHost", "cudaDeviceSynchronize", "cudaMemcpy",
+                                          "cudaGraphExecDestroy"};
     for (const char *name : waiting)
         if (hung && strcmp(function, name) == 0) {
             fprintf(stderr, "emulated GPU: %s waits for ever, for a kernel that does not end\n", function);
@@ -549,12 +550,6 @@ static cudaError_t wait_for(cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-    ENTER;
-    return wait_for(stream);
-}
-
 // Asking is waiting here: the work is done now. Once a planned failure has answered cudaErrorNotReady, a kernel never ends.
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
@@ -600,6 +595,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     stream = real(stream);
     event->capture = stream->capture;
     event->stream = stream;
+    event->sequences.clear();
     if (event->capture) {
         event->sequence = stream->captured;
         return cudaSuccess;
@@ -632,6 +628,33 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     });
 }
 
+static int cuCtxGetCurrent(void **context)
+{
+    *context = &default_stream; // only handed back
+    return 0;
+}
+
+static int cuCtxRecordEvent(void *, cudaEvent_t event)
+{
+    ENTER_UNCAPTURED;
+    if (events.count(event) == 0) return answer(cudaErrorInvalidResourceHandle);
+    event->stream = NULL;
+    for (cudaStream_t s : streams) event->sequences[s] = s->asked;
+    return 0;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version, unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *found)
+{
+    ENTER;
+    *function = (int)version > driver()                   ? NULL
+                : strcmp(symbol, "cuCtxGetCurrent") == 0  ? (void *)cuCtxGetCurrent
+                : strcmp(symbol, "cuCtxRecordEvent") == 0 ? (void *)cuCtxRecordEvent
+                                                          : NULL;
+    *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+}
+
 // As cudaStreamQuery.
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
@@ -639,6 +662,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (events.count(event) == 0) return answer(cudaErrorInvalidResourceHandle);
     if (hung) return cudaErrorNotReady;
     if (event->stream) drain(event->stream, event->sequence);
+    for (const auto &[stream, sequence] : event->sequences)
+        if (streams.count(stream)) drain(stream, sequence);
     return cudaSuccess;
 }
 

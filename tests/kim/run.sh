@@ -71,13 +71,13 @@ test_refusals() {
     "$mlff" new --arch painn --features 16 --layers 1 --rbf 8 --elements Si -o silicon.safetensors >/dev/null || fail "mlff new"
     refused 2 '^mlff: kim: .*mlff kim --help' kim install silicon.safetensors
     refused 2 "'sing' is not install" kim sing
-    refused 2 "'Si-model' is no KIM name" kim install silicon.safetensors --name Si-model
-    refused 2 "'../x' is no KIM name" kim install silicon.safetensors --name ../x
+    refused 2 "'Si-model' is not a KIM name" kim install silicon.safetensors --name Si-model
+    refused 2 "'../x' is not a KIM name" kim install silicon.safetensors --name ../x
     refused 1 'absent.safetensors' kim install absent.safetensors --name Absent
     "$mlff" new --arch orb-v3-direct --layers 1 --features 16 -o direct.safetensors >/dev/null || fail "mlff new"
     refused 1 'no energies of atoms' kim install direct.safetensors --name Direct
-    refused 2 'NAME is no model that mlff kim installed' kim remove NAME
-    refused 2 'is no model that mlff kim installed' kim remove ../drivers
+    refused 2 'NAME is not a model that mlff kim installed' kim remove NAME
+    refused 2 'is not a model that mlff kim installed' kim remove ../drivers
     mkdir -p full && chmod 555 full
     if [ ! -w full ]; then
         KIM_API_PORTABLE_MODELS_DIR=$work/full/models refused 1 'full/models: Permission denied' kim install silicon.safetensors --name Si

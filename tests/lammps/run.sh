@@ -198,7 +198,7 @@ test_failures() {
     fails once 'is not a sum over atoms' -var model direct.safetensors -var precision float64
     MLFF_DEVICE=tpu fails once 'device "tpu" is not known' -var model silicon.safetensors -var precision float32
     sed 's/ani.safetensors/silicon.safetensors/' "$here/deviation.in" >deviation.in
-    input=$work/deviation.in fails once 'the model is no ensemble' -var model silicon.safetensors
+    input=$work/deviation.in fails once 'the model is not an ensemble' -var model silicon.safetensors
     python3 - <<'END'
 lines = open("system.data").read().split("\n")
 at = lines.index("Atoms # atomic") + 2
@@ -270,7 +270,7 @@ test_hostile() {
     attack 'is empty' "$style" "pair_coeff * * cut.safetensors H O"
     mkdir -p folder
     attack 'is a folder' "$style" "pair_coeff * * folder H O"
-    attack 'the model is no ensemble' "$style" "$water" "compute d all mlff/deviation"
+    attack 'the model is not an ensemble' "$style" "$water" "compute d all mlff/deviation"
     attack 'expected compute ID GROUP mlff/deviation' "$style" "$ani" "compute d all mlff/deviation 3"
     attack 'out-of-range' "$style" "$ani" "compute d all mlff/deviation" 'thermo_style custom step c_d[3]'
     attack 'no pair_style mlff, or more than one' "pair_style lj/cut 5" "pair_coeff * * 1 1" "compute d all mlff/deviation"

@@ -96,7 +96,7 @@ class Teachers(unittest.TestCase):
         for words, status, text in (
             (["--model", "ani-2x", "--random-weights"], 1, "ani-2x does not know Si; it knows H, C, N, O, F, S, Cl"),
             (["--model", "nowhere.safetensors"], 1, "nowhere.safetensors"),
-            (["--model", "ani-2x", "--system-sizes", "4,x"], 2, "'x': a whole number from 1 on is meant"),
+            (["--model", "ani-2x", "--system-sizes", "4,x"], 2, "'x': expected a whole number of 1 or more"),
             (["--model", "ani-2x", "--system", "granite"], 2, "granite"),
         ):
             done, _ = self.profile("refused", *words)

@@ -374,11 +374,12 @@ static void test_settings(void **state)
     static const char *const bad[][2] = {{"[1]", "not a JSON object"},
                                          {"{\"n_steps\": 0}", "n_steps"},
                                          {"{\"n_steps\": 1.5}", "whole"},
-                                         {"{\"mesage\": 1}", "no setting"},
+                                         {"{\"mesage\": 1}", "not a setting"},
                                          {"{\"cutoff_angstrom\": \"5\"}", "cutoff_angstrom"},
                                          {"{\"teacher\": 3}", "not a text"},
                                          {"{\"n_structures\": 1e300}", "n_structures"},
                                          {"{", "not a JSON object"},
+                                         {"{\"systems\": \"h2o\\u0000x\"}", "a zero byte"},
                                          {"{\"lowest_kelvin\": 900, \"highest_kelvin\": 300}", "below"}};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         const mlff_distill_config before = read;

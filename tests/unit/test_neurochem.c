@@ -197,7 +197,7 @@ static void test_damage(void **state)
     refused_text("train0/inputtrain.ipt", "network_setup { inputsize=17; }", "makes AEVs of 16");
     refused_text("train0/inputtrain.ipt", "network_setup { atom_net H $ layer [ nodes=4; activation=9;", "ends within a layer");
     refused_text("train0/inputtrain.ipt", "network_setup { layer [ nodes=4; activation=9; ]", "before the first atom_net");
-    refused_text("train0/inputtrain.ipt", "network_setup { atom_net S $", "no element of H,O");
+    refused_text("train0/inputtrain.ipt", "network_setup { atom_net S $", "not an element of H,O");
     refused_text("train0/inputtrain.ipt", "network_setup { atom_net H $ layer [ nodes=99999; activation=9; ]", "nodes=1");
     const char *unknown = "network_setup { atom_net H $ layer [ nodes=4; activation=5; ] $ }";
     refused("train0/inputtrain.ipt", unknown, strlen(unknown), MLFF_ERR_UNSUPPORTED, "layer 1 of H has activation 5");
@@ -423,7 +423,7 @@ static void test_fnx_damage(void **state)
     refused_fnx(b, MLFF_ERR_UNSUPPORTED, "setting \"trainable_shifts\"");
     b = straight;
     b.type = "bfloat16";
-    refused_fnx(b, MLFF_ERR_FORMAT, "kernel of Layer_1 of O is no float32 array");
+    refused_fnx(b, MLFF_ERR_FORMAT, "kernel of Layer_1 of O is not a float32 array");
     b = straight;
     b.unit = "Ry";
     refused_fnx(b, MLFF_ERR_UNSUPPORTED, "energy unit is \"Ry\"");

@@ -128,13 +128,13 @@ static void broken_pickles_are_refused(void **state)
     expect_refusal(PICKLE("N(Ne."), MLFF_ERR_FORMAT, "holds none");
     expect_refusal(PICKLE("(Ne."), MLFF_ERR_FORMAT, "without a container");
     expect_refusal(PICKLE("](NNu."), MLFF_ERR_FORMAT, "holds none");
-    expect_refusal(PICKLE("N)R."), MLFF_ERR_FORMAT, "no class");
-    expect_refusal(PICKLE("ca\nb\nNR."), MLFF_ERR_FORMAT, "no class");
-    expect_refusal(PICKLE("N}b."), MLFF_ERR_FORMAT, "no object");
-    expect_refusal(PICKLE("NN\x93."), MLFF_ERR_FORMAT, "no text");
+    expect_refusal(PICKLE("N)R."), MLFF_ERR_FORMAT, "not a class");
+    expect_refusal(PICKLE("ca\nb\nNR."), MLFF_ERR_FORMAT, "not a class");
+    expect_refusal(PICKLE("N}b."), MLFF_ERR_FORMAT, "not an object");
+    expect_refusal(PICKLE("NN\x93."), MLFF_ERR_FORMAT, "not a text");
     expect_refusal(PICKLE("\x8a\x09\1\1\1\1\1\1\1\1\1."), MLFF_ERR_FORMAT, "64 bits");
-    expect_refusal(PICKLE("ccollections\nOrderedDict\nN\x85R."), MLFF_ERR_FORMAT, "no list");
-    expect_refusal(PICKLE("ccollections\nOrderedDict\n]Na\x85R."), MLFF_ERR_FORMAT, "no pair");
+    expect_refusal(PICKLE("ccollections\nOrderedDict\nN\x85R."), MLFF_ERR_FORMAT, "not a list");
+    expect_refusal(PICKLE("ccollections\nOrderedDict\n]Na\x85R."), MLFF_ERR_FORMAT, "not a pair");
 }
 
 // Sixty doublings of a pair: 2^60 leaves if it were unfolded, 61 values as the graph it is.

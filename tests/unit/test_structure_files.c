@@ -67,7 +67,7 @@ static void refuses_lammps_data(void **state)
         const char *text, *error;
     } cases[] = {
         {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 0 1 2 3\n", "Atoms # charge"},
-        {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 1 2 3\n", "1 atoms in the section Atoms, 3 in the header"},
+        {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 1 2 3\n", "1 atom in the section Atoms, 3 in the header"},
         {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 1 2 3\n2 2 0 0 0\n2 2 1 1 1\n", "atom 2 is there twice"},
         {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 1 2 3\n2 2 0 0 0\n3 4 1 1 1\n", "type 4 has no mass"},
         {DATA_HEAD "Masses\n\n1 300\n", "no element has mass 300"},

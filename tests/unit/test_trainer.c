@@ -32,11 +32,11 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static mlff_model *make_model(const char *features, const char *seed)
+static mlff_model *make_model_of(const char *features, const char *layers, const char *seed)
 {
     mlff_model *model = NULL;
     const mlff_setting settings[] = {{"n_features", features},
-                                     {"n_layers", "2"},
+                                     {"n_layers", layers},
                                      {"n_radial", "8"},
                                      {"cutoff", "4"},
                                      {"elements", "H,O"},
@@ -45,6 +45,11 @@ static mlff_model *make_model(const char *features, const char *seed)
                                      {0}};
     assert_int_equal(mlff_model_create("painn", settings, &model), MLFF_OK);
     return model;
+}
+
+static mlff_model *make_model(const char *features, const char *seed)
+{
+    return make_model_of(features, "2", seed);
 }
 
 // Water molecules out of shape, labelled by a model with random weights; the first `n_with_forces` of them with forces too.
@@ -345,6 +350,20 @@ static void test_checkpoints_are_checked(void **state)
     assert_int_equal(mlff_trainer_restore(trainer, path), MLFF_OK);
     assert_int_equal(mlff_trainer_step(trainer), 3);
 
+    // What a run is known by keeps its bytes, or older checkpoints are refused: one layer is "1 layers" there.
+    mlff_model *flat = make_model_of("8", "1", "1");
+    mlff_trainer *of_flat = make_trainer(flat, data, &options);
+    static char header[8192];
+    assert_int_equal(mlff_trainer_save(of_flat, path), MLFF_OK);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    for (size_t n = fread(header, 1, sizeof header - 1, file), k = 0; k < n; k++) header[k] = header[k] ? header[k] : '.';
+    fclose(file);
+    assert_non_null(strstr(header, "PaiNN, 8 features, 1 layers, "));
+    mlff_trainer_destroy(of_flat);
+    mlff_model_destroy(flat);
+    assert_int_equal(mlff_trainer_save(trainer, path), MLFF_OK);
+
     mlff_trainer *of_other = make_trainer(student, other, &options);
     assert_refused(mlff_trainer_restore(of_other, path), MLFF_ERR_VALUE, "another run");
     mlff_trainer_destroy(of_other);
@@ -394,12 +413,12 @@ static void test_missing_forces(void **state)
     mlff_trainer *trainer = NULL;
     mlff_training_errors errors;
     mlff_trainer_options options = small_run(MLFF_FLOAT64);
-    assert_refused(mlff_trainer_create(student, none, &options, &trainer), MLFF_ERR_VALUE, "none of 3 structures has forces");
+    assert_refused(mlff_trainer_create(student, none, &options, &trainer), MLFF_ERR_VALUE, "the data have no forces");
     mlff_warning_handler_set(keep_warning, NULL);
     trainer = make_trainer(student, some, &options);
-    assert_non_null(strstr(warned, "2 of 3 structures have no forces"));
+    assert_non_null(strstr(warned, "2 of 3 structures without forces"));
     warned[0] = 0;
-    assert_refused(mlff_trainer_validate(trainer, none, &errors), MLFF_ERR_VALUE, "none of 3 structures has forces");
+    assert_refused(mlff_trainer_validate(trainer, none, &errors), MLFF_ERR_VALUE, "the data have no forces");
     mlff_trainer_destroy(trainer);
     options.loss.forces_weight = 0;
     trainer = make_trainer(student, none, &options);

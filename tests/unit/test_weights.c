@@ -247,7 +247,7 @@ static void lying_headers_are_refused(void **state)
                    "its shape needs 32");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[0,20]}}", data, 16, MLFF_ERR_FORMAT, "truncated");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", data, 16, MLFF_ERR_FORMAT,
-                   "4 bytes follow");
+                   "4 bytes behind");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[4,16]}}", data, 16, MLFF_ERR_FORMAT, "hole");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},\"y\":{\"dtype\":\"F32\",\"shape\":[3],"
                    "\"data_offsets\":[4,16]}}",

@@ -73,9 +73,9 @@ def charge_and_spin(atoms: Any) -> tuple[float | None, float | None]:
     charge, spin = atoms.info.get("charge"), atoms.info.get("spin")
     for name, value in (("charge", charge), ("spin", spin)):
         if value is not None and not isinstance(value, (int, float, np.integer, np.floating)):
-            raise MlffUsageError(f"atoms.info[{name!r}] is {value!r}; a number is meant")
+            raise MlffUsageError(f"atoms.info[{name!r}] is {value!r}; expected a number")
         if value is not None and not np.isfinite(value):
-            raise MlffUsageError(f"atoms.info[{name!r}] is {value}; a finite number is meant, or none")
+            raise MlffUsageError(f"atoms.info[{name!r}] is {value}; expected a finite number, or none")
     return charge, spin
 
 

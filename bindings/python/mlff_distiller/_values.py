@@ -48,7 +48,7 @@ def as_c(kind: Any, value: Any, name: str) -> Any:
             raise TypeError(f"{name}: {value!r} is not a whole number") from None
         low, high = _RANGES[kind]
         if not low <= number <= high:
-            raise MlffUsageError(f"{name} {number}: a whole number from {low} to {high} is meant")
+            raise MlffUsageError(f"{name} {number}: expected a whole number from {low} to {high}")
         return number
     if kind is c_double:
         try:

@@ -157,7 +157,7 @@ class Vibrations:
 def _element(symbol: str) -> int:
     number: int = lib.core.mlff_element_number(symbol)
     if number == 0:
-        raise MlffUsageError(f"'{symbol}' is no element")
+        raise MlffUsageError(f"'{symbol}' is not an element")
     return number
 
 
@@ -320,7 +320,7 @@ def analyze(
     """
     elements = pair.split("-") if pair is not None else []
     if pair is not None and len(elements) != 2:
-        raise MlffUsageError(f"pair '{pair}': two elements are meant, as O-H")
+        raise MlffUsageError(f"pair '{pair}': expected two elements, as O-H")
     if element is not None and frame_fs is None:
         raise MlffUsageError("element needs frame_fs, the time between two frames")
     numbers = (_element(elements[0]), _element(elements[1])) if elements else None
@@ -339,7 +339,7 @@ def analyze(
             energies.append(system.label_energy)
             temperatures.append(_temperature(system) if system.velocities else np.nan)
         if n_frames == 0:
-            raise MlffFormatError("there are no frames")
+            raise MlffFormatError("the input holds no frame")
         found = Analysis(n_frames)
         gathered.finish(found)
     finally:

@@ -178,7 +178,7 @@ class Teacher:
         timeout: float = 120.0,
     ) -> None:
         if precision not in PRECISIONS:
-            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
+            raise MlffUsageError(f"precision {precision!r}: expected one of {', '.join(map(repr, PRECISIONS))}")
         self._interrupts: Interrupts | None = None
         self._lock = threading.RLock()
         options = lib.core.mlff_teacher_options_default()
@@ -186,7 +186,7 @@ class Teacher:
         if isinstance(teacher, (str, os.PathLike, Model)):
             self._handle = self._open(teacher, device, options)
         elif not hasattr(teacher, "get_potential_energy"):
-            raise TypeError(f"teacher {teacher!r}: the name of a file, a Model or an ASE calculator is meant")
+            raise TypeError(f"teacher {teacher!r}: expected the name of a file, a Model or an ASE calculator")
         else:
             self.calculator = teacher
             self._function = s.FORCE_FUNCTION(self._compute_one)  # lives as long as the C teacher
@@ -328,7 +328,7 @@ def sample(
     asked = lib.core.mlff_sample_options_default()
     for name, value in options.items():
         if name not in ("timestep_fs", "friction_per_fs", "interval_fs", "rattle_angstrom", "closest", "oversample"):
-            raise MlffUsageError(f"{name} is no option of sample")
+            raise MlffUsageError(f"{name} is not an option of sample")
         setattr(asked, name, value)
     if not 1 <= len(temperatures) <= 8:
         raise MlffUsageError(f"{len(temperatures)} temperatures; give 1 to 8")

@@ -256,7 +256,7 @@ class Evaluator:
         members: Sequence[int] | None = None,
     ) -> None:
         if precision not in PRECISIONS:
-            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
+            raise MlffUsageError(f"precision {precision!r}: expected one of {', '.join(map(repr, PRECISIONS))}")
         self.model = model if isinstance(model, Model) else Model.load(model)
         self.devices = parse_devices(device)
         self.device: Device = self.devices[0]

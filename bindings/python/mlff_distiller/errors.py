@@ -15,7 +15,7 @@ class MlffError(Exception):
 
 
 class MlffUsageError(MlffError, ValueError):
-    """An argument that cannot be meant."""
+    """An argument that is not valid."""
 
     status = 1
 

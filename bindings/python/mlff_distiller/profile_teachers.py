@@ -162,7 +162,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 on is meant")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of 1 or more")
     return int(text)
 
 

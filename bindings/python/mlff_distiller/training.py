@@ -121,11 +121,11 @@ class Trainer:
         _set_options(asked.loss, LOSS, options)
         _set_options(asked, OPTIONS, options)
         if options:
-            raise MlffUsageError(f"{next(iter(options))} is no option of Trainer")
+            raise MlffUsageError(f"{next(iter(options))} is not an option of Trainer")
         if precision not in PRECISIONS:
-            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
+            raise MlffUsageError(f"precision {precision!r}: expected one of {', '.join(map(repr, PRECISIONS))}")
         if optimizer not in OPTIMIZERS:
-            raise MlffUsageError(f"optimizer {optimizer!r}: one of {', '.join(map(repr, OPTIMIZERS))} is meant")
+            raise MlffUsageError(f"optimizer {optimizer!r}: expected one of {', '.join(map(repr, OPTIMIZERS))}")
         asked.optimizer = OPTIMIZERS.index(optimizer)
         asked.n_steps, asked.n_threads, asked.seed, asked.precision = n_steps, n_threads, seed, PRECISIONS[precision]
         asked.device = parse_device("cpu" if precision == "float64" or optimizer == "soap" else device).struct
@@ -262,7 +262,7 @@ def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, 
     known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems"}
     for name, value in given.items():
         if name not in known:
-            raise MlffUsageError(f"{name} is no setting of distill; there are {', '.join(sorted(known))}")
+            raise MlffUsageError(f"{name} is not a setting of distill; there are {', '.join(sorted(known))}")
         setattr(config, name, value)
     return config
 

@@ -157,7 +157,8 @@ mlff_status mlff_geometry_add(mlff_geometry *g, const mlff_system *system)
     const mlff_status status = mlff_system_check(system, "bonds");
     if (status != MLFF_OK) return status;
     if (system->n_atoms != g->n_atoms)
-        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first", (long long)g->n_frames);
+        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
+                         (long long)g->n_frames);
     const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
     if (periodic && !atoms_invert(system->cell, inverse))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "bonds across a boundary need a cell with three vectors");

@@ -76,7 +76,8 @@ mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system)
     int n_chosen = 0;
     for (int i = 0; i < system->n_atoms; i++) n_chosen += is_chosen(msd, system, i);
     if (system->n_atoms != msd->n_atoms || n_chosen != msd->n_chosen)
-        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first", (long long)msd->n_frames);
+        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
+                         (long long)msd->n_frames);
     if (n_periodic == 1 || n_periodic == 2)
         return mlff_fail(MLFF_ERR_USAGE, "displacements need a cell that is periodic along all axes or none");
     const size_t n = 3 * (size_t)msd->n_chosen, begin_row = (size_t)msd->n_frames * n;

@@ -59,7 +59,8 @@ mlff_status mlff_vdos_add(mlff_vdos *vdos, const mlff_system *system)
     if (vdos->n_frames == 0 && vdos->n_chosen == 0 && (status = begin(vdos, system)) != MLFF_OK) return status;
     for (int i = 0; i < system->n_atoms; i++) n_chosen += is_chosen(vdos, system, i);
     if (system->n_atoms != vdos->n_atoms || n_chosen != vdos->n_chosen)
-        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first", (long long)vdos->n_frames);
+        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
+                         (long long)vdos->n_frames);
     const size_t n = 3 * (size_t)n_chosen, begin_row = (size_t)vdos->n_frames * n;
     status = base_grow(&vdos->velocities, &vdos->capacity, begin_row + n, sizeof *vdos->velocities, "a density of states");
     if (status != MLFF_OK) return status;

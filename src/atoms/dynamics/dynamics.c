@@ -35,20 +35,20 @@ static mlff_status check_bath_options(const mlff_dynamics_options *options)
     if (thermal && !(options->temperature_kelvin > 0))
         return mlff_fail(MLFF_ERR_USAGE, "this thermostat needs a temperature above 0 K; use MLFF_LANGEVIN to cool to 0 K");
     if (options->ramp_steps > 0 && !(options->ramp_end_kelvin >= (thermal ? 1e-3 : 0) && options->ramp_end_kelvin <= 1e9))
-        return mlff_fail(MLFF_ERR_USAGE, "a ramp to %g K cannot be meant; give a temperature above 0", options->ramp_end_kelvin);
+        return mlff_fail(MLFF_ERR_USAGE, "a ramp to %g K is out of range; give a temperature above 0", options->ramp_end_kelvin);
     if (thermal && !(options->thermostat_fs >= options->timestep_fs && options->thermostat_fs <= 1e12))
         return mlff_fail(MLFF_ERR_USAGE,
-                         "a thermostat's time constant of %g fs cannot be meant; 50 to 1000 is usual, the timestep "
+                         "a thermostat's time constant of %g fs is out of range; 50 to 1000 is usual, the timestep "
                          "the least",
                          options->thermostat_fs);
     if (!is_constant_pressure(options->ensemble)) return MLFF_OK;
     if (!(options->barostat_fs >= options->timestep_fs && options->barostat_fs <= 1e12))
         return mlff_fail(MLFF_ERR_USAGE,
-                         "a barostat's time constant of %g fs cannot be meant; 500 to 5000 is usual, the timestep "
+                         "a barostat's time constant of %g fs is out of range; 500 to 5000 is usual, the timestep "
                          "the least",
                          options->barostat_fs);
     if (!(fabs(options->pressure) <= 1e3) || !(options->compressibility > 0 && options->compressibility <= 1e9))
-        return mlff_fail(MLFF_ERR_USAGE, "a pressure of %g eV/Å³ or a compressibility of %g Å³/eV cannot be meant",
+        return mlff_fail(MLFF_ERR_USAGE, "a pressure of %g eV/Å³ or a compressibility of %g Å³/eV is out of range",
                          options->pressure, options->compressibility);
     return MLFF_OK;
 }
@@ -58,11 +58,11 @@ static mlff_status check_options(const mlff_dynamics_options *options)
     if (options->ensemble < MLFF_NVE || options->ensemble > MLFF_MTK)
         return mlff_fail(MLFF_ERR_USAGE, "ensemble %d is unknown; use one of mlff_ensemble", (int)options->ensemble);
     if (!(options->timestep_fs > 0 && options->timestep_fs <= 1e6))
-        return mlff_fail(MLFF_ERR_USAGE, "a timestep of %g fs cannot be meant; 0.5 suits most molecules", options->timestep_fs);
+        return mlff_fail(MLFF_ERR_USAGE, "a timestep of %g fs is out of range; 0.5 suits most molecules", options->timestep_fs);
     if (!(options->temperature_kelvin >= 0 && options->temperature_kelvin <= 1e9))
-        return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K cannot be meant; give 0 or more", options->temperature_kelvin);
+        return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K is out of range; give 0 or more", options->temperature_kelvin);
     if (!(options->friction_per_fs >= 0 && options->friction_per_fs <= 1e9))
-        return mlff_fail(MLFF_ERR_USAGE, "a friction of %g per fs cannot be meant; 0.001 to 0.1 is usual",
+        return mlff_fail(MLFF_ERR_USAGE, "a friction of %g per fs is out of range; 0.001 to 0.1 is usual",
                          options->friction_per_fs);
     if (options->ensemble <= MLFF_LANGEVIN && options->ramp_steps <= 0) return MLFF_OK;
     return check_bath_options(options);
@@ -363,7 +363,7 @@ mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *
 {
     mlff_status status = MLFF_OK;
     if (!dynamics) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: no dynamics");
-    if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: %lld steps; 0 or more are meant", (long long)n_steps);
+    if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: %lld steps; expected 0 or more", (long long)n_steps);
     if (n_steps > 0 && dynamics->resident.context) return dynamics_resident_run(dynamics, n_steps, times_ns);
     for (int64_t k = 0; k < n_steps; k++) {
         int64_t start = times_ns ? base_clock_ns() : 0;

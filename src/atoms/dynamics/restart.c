@@ -243,8 +243,8 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a restart file; it does not begin with \"%s\"", reader->path, magic);
     MLFF_TRY(named_integer(reader, "n_atoms", 1, INT32_MAX, &n_atoms));
     if (n_atoms != system->n_atoms)
-        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system of %" PRId64 " atoms, this one has %d; use the input the run began with",
-                  reader->path, n_atoms, system->n_atoms);
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system of %" PRId64 " atom%s, this one has %d; use the input the run began with",
+                  reader->path, n_atoms, base_plural(n_atoms), system->n_atoms);
     MLFF_TRY(named_hash(reader, "species_hash", &hash));
     if (hash != hash_species(system))
         MLFF_FAIL(MLFF_ERR_VALUE,

@@ -429,14 +429,14 @@ static mlff_status read_rows(mlff_reader *reader, extxyz_rows *rows, int n_atoms
         char *line;
         MLFF_TRY(reader_line(reader, &line));
         if (!line)
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%lld: the file ends after %d of the %d atoms that line %lld promises", reader->name,
-                      (long long)reader->line_number, i, n_atoms, (long long)count_line);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%lld: the file ends after %d of the %d atom%s that line %lld promises", reader->name,
+                      (long long)reader->line_number, i, n_atoms, base_plural(n_atoms), (long long)count_line);
         if ((size_t)i >= rows->row_capacity)
             MLFF_TRY(base_grow(&rows->rows, &rows->row_capacity, (size_t)i + 64, sizeof(row), "atoms"));
         status = parse_row(reader, rows, line, &rows->rows[i]);
         if (status == MLFF_ERR_FORMAT && atoms_count_words(line, 2) < 2) // most likely the next frame's count, or a blank
-            MLFF_FAIL(status, "%s:%lld: no row of an atom, but line %lld promises %d atoms and this would be number %d",
-                      reader->name, (long long)reader->line_number, (long long)count_line, n_atoms, i + 1);
+            MLFF_FAIL(status, "%s:%lld: no row of an atom, but line %lld promises %d atom%s and this would be number %d",
+                      reader->name, (long long)reader->line_number, (long long)count_line, n_atoms, base_plural(n_atoms), i + 1);
         if (status != MLFF_OK) goto done;
     }
 done:

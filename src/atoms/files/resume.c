@@ -29,8 +29,8 @@ static mlff_status find_cut(const writer_format *format, frame_scan *scan, int n
         const enum scanned found = format->scan_frame(scan, n_atoms, &frame_step);
         if (found == NOT_OURS)
             return mlff_fail(MLFF_ERR_FORMAT,
-                             "%s:%" PRId64 ": not a frame of a trajectory of %d atoms with its step; give this run another -o",
-                             scan->path, scan->line_number, n_atoms);
+                             "%s:%" PRId64 ": not a frame of a trajectory of %d atom%s with its step; give this run another -o",
+                             scan->path, scan->line_number, n_atoms, base_plural(n_atoms));
         if (found == CUT_OFF || frame_step > step) n_removed++;
         if (found == CUT_OFF) break;
         if (n_removed == 0) keep = ftello(scan->file);

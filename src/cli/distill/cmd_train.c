@@ -292,7 +292,7 @@ static mlff_status note_training(const training *run, const mlff_dataset *train,
     char text[160], errors[96];
     MLFF_TRY(mlff_dataset_hash(train, text));
     MLFF_TRY(mlff_model_note(student, "data_hash", text));
-    snprintf(text, sizeof text, "%" PRId64 " structures", mlff_dataset_size(train));
+    snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
     MLFF_TRY(mlff_model_note(student, "data", text));
     snprintf(text, sizeof text, "validation: %s (mean absolute)", errors_text(&run->errors, errors));
     MLFF_TRY(mlff_model_note(student, "error", text));

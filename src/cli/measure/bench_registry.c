@@ -144,7 +144,7 @@ int bench_run(cli_arguments *arguments)
         bool known = false;
         for (int k = 0; k < N_WORKLOADS; k++) known = known || strcmp(arguments->positional[i], workloads[k].name) == 0;
         if (!known)
-            return cli_usage_error(arguments, "'%s' is no workload; mlff bench list names them", arguments->positional[i]);
+            return cli_usage_error(arguments, "'%s' is not a workload; mlff bench list names them", arguments->positional[i]);
     }
     MLFF_TRY(cli_output_check(path));
     if (!cli_given(arguments, "json")) print_head();

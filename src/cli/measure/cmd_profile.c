@@ -223,7 +223,7 @@ static void try_one_thread(const cli_arguments *arguments, const cli_setup *setu
     for (int i = 0; i < 2 * RUNS; i++) {
         mlff_profile *run = NULL;
         if (mlff_clock_ns() - begun > limit_ns || cli_interrupted()) return;
-        if (profile_child(arguments, i % 2 ? few : many, i % 2 ? "one thread" : "all threads", &run) != MLFF_OK) return;
+        if (profile_child(arguments, i % 2 ? few : many, i % 2 ? "one thread" : "all threads", true, &run) != MLFF_OK) return;
         mlff_profile_summary_get(run, &now);
         double *runs = i % 2 ? one : all;
         runs[i / 2] = now.latency_ms.mean;

@@ -57,18 +57,29 @@ static mlff_status run_once(const char *command, double ms[MEASURES])
 {
     char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)command, NULL};
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     struct rusage usage;
     pid_t child;
     int ended;
-    if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s: cannot be started", command);
+    if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: starting %s", command);
+    if (posix_spawnattr_init(&attributes) != 0) {
+        posix_spawn_file_actions_destroy(&actions);
+        return mlff_fail(MLFF_ERR_MEMORY, "out of memory: starting %s", command);
+    }
+    // A process group, so that a signal ends all that the shell started.
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     int64_t start = mlff_clock_ns();
-    int code = posix_spawn(&child, "/bin/sh", &actions, NULL, argv, environ);
+    int code = posix_spawn(&child, "/bin/sh", &actions, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     if (code != 0) return mlff_fail(MLFF_ERR_IO, "/bin/sh: %s", strerror(code));
-    while (wait4(child, &ended, 0, &usage) < 0)
-        if (errno != EINTR) return mlff_fail(MLFF_ERR_IO, "%s: %s", command, strerror(errno));
+    cli_child_set(-child);
+    pid_t waited;
+    while ((waited = wait4(child, &ended, 0, &usage)) < 0 && errno == EINTR) continue;
+    cli_child_set(0);
+    if (waited < 0) return mlff_fail(MLFF_ERR_IO, "%s: %s", command, strerror(errno));
     ms[WALL] = (double)(mlff_clock_ns() - start) * 1e-6;
     ms[PROCESSOR] = milliseconds(&usage.ru_utime) + milliseconds(&usage.ru_stime);
     if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
@@ -205,9 +216,9 @@ int compare_runs(const char *const commands[2], int n_rounds, int n_repeats, con
     group *groups = base_alloc(2, sizeof *groups, "runs");
     if (!groups) return cli_exit(MLFF_ERR_MEMORY);
     for (int side = 0; side < 2; side++) groups[side].command = commands[side];
-    if (!mkdtemp(folder)) MLFF_FAIL(MLFF_ERR_IO, "no folder in /tmp for the reports of runs: %s", strerror(errno));
+    if (!mkdtemp(folder)) MLFF_FAIL(MLFF_ERR_IO, "cannot make a folder in /tmp for the reports of runs: %s", strerror(errno));
     snprintf(report, sizeof report, "%s/run.json", folder);
-    if (setenv(COMPARE_REPORT, report, 1) != 0) MLFF_FAIL(MLFF_ERR_MEMORY, "no memory for a variable of the environment");
+    if (setenv(COMPARE_REPORT, report, 1) != 0) MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory: a variable of the environment");
     cli_interrupt_catch();
     MLFF_TRY(run_rounds(groups, n_rounds, n_repeats, options, report));
     int n = groups[0].n;

@@ -59,7 +59,7 @@ bool profile_is_child(void)
     return getenv(child_mark) != NULL;
 }
 
-static mlff_status run_child(char **argv, const char *what, int *exit_out)
+static mlff_status run_child(char **argv, const char *what, bool is_optional, int *exit_out)
 {
     mlff_status status = MLFF_OK;
     posix_spawn_file_actions_t actions;
@@ -67,6 +67,7 @@ static mlff_status run_child(char **argv, const char *what, int *exit_out)
     int code, ended;
     if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s cannot be started", what);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    if (is_optional) posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     if (setenv(child_mark, "1", 1) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s cannot be started", what);
     code = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -82,20 +83,22 @@ static mlff_status run_child(char **argv, const char *what, int *exit_out)
     return status;
 }
 
-mlff_status profile_child(const cli_arguments *arguments, const char *const *extra, const char *what, mlff_profile **profile_out)
+mlff_status profile_child(const cli_arguments *arguments, const char *const *extra, const char *what, bool is_optional,
+                          mlff_profile **profile_out)
 {
     mlff_status status = MLFF_OK;
     char folder[] = "/tmp/mlff-runs-XXXXXX", path[64], made[CLI_MAX_OPTIONS + 8][64];
     char *argv[2 * CLI_MAX_OPTIONS + 32];
     int code = 0;
-    if (!mkdtemp(folder)) return mlff_fail(MLFF_ERR_IO, "no folder in /tmp for the report of a run: %s", strerror(errno));
+    if (!mkdtemp(folder))
+        return mlff_fail(MLFF_ERR_IO, "cannot make a folder in /tmp for the report of a run: %s", strerror(errno));
     snprintf(path, sizeof path, "%s/run.json", folder);
     child_command(arguments, extra, path, argv, made);
     cli_progress("profile: %s", what);
-    MLFF_TRY(run_child(argv, what, &code));
+    MLFF_TRY(run_child(argv, what, is_optional, &code));
     if (code == CLI_INTERRUPTED) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during %s", what);
     if (code != CLI_GOOD && access(path, R_OK) != 0) // a leak is a failure that leaves a report
-        MLFF_FAIL(MLFF_ERR_CALLBACK, "%s ended with exit status %d; its own words are above", what, code);
+        MLFF_FAIL(MLFF_ERR_CALLBACK, "%s ended with exit status %d; its own message is above", what, code);
     MLFF_TRY(mlff_profile_load(path, profile_out));
 done:
     cli_progress_clear();
@@ -113,7 +116,7 @@ mlff_status profile_runs(const cli_arguments *arguments, int n_runs, mlff_profil
     for (; n < n_runs && !cli_interrupted(); n++) {
         char what[64];
         snprintf(what, sizeof what, "run %d of %d", n + 1, n_runs);
-        status = profile_child(arguments, NULL, what, &profiles[n]);
+        status = profile_child(arguments, NULL, what, false, &profiles[n]);
         if (status == MLFF_ERR_INTERRUPTED) break;
         if (status != MLFF_OK) goto done;
     }
@@ -167,7 +170,7 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
         snprintf(number, sizeof number, "%d", atoms[k]);
         snprintf(what, sizeof what, "%s atoms", number);
         const char *extra[] = {"n-atoms", number, NULL};
-        status = profile_child(arguments, extra, what, &profiles[n]);
+        status = profile_child(arguments, extra, what, false, &profiles[n]);
         if (status == MLFF_ERR_CALLBACK && n > 0) { // the largest that went is an answer
             cli_say("%s atoms did not run; what is smaller is reported", number);
             status = MLFF_OK;

@@ -5,8 +5,10 @@
 
 #include "cli/support/cli.h"
 
-/* The command once more as a process, with other options (name, value, …, NULL). `what` names it in progress and errors. */
-mlff_status profile_child(const cli_arguments *arguments, const char *const *extra, const char *what, mlff_profile **profile_out);
+/* The command once more as a process, with other options (name, value, …, NULL). `what` names it in progress and errors; those of an
+ * optional one are not printed. */
+mlff_status profile_child(const cli_arguments *arguments, const char *const *extra, const char *what, bool is_optional,
+                          mlff_profile **profile_out);
 /* True in a process that profile_child started. */
 bool profile_is_child(void);
 /* One run for each of "32,64,128" atoms; where a larger one fails, those before it. */

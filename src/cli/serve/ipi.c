@@ -215,7 +215,8 @@ static mlff_status on_positions(session *s)
     MLFF_TRY(receive(s->socket, inverse, sizeof inverse, NULL));
     MLFF_TRY(receive(s->socket, &n_atoms, sizeof n_atoms, NULL));
     if (n_atoms != system->n_atoms)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "the server sent %d atoms, the input file has %d", n_atoms, system->n_atoms);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "the server sent %d atom%s, the input file has %d", n_atoms, base_plural(n_atoms),
+                  system->n_atoms);
     MLFF_TRY(receive(s->socket, system->positions, 3 * (size_t)n_atoms * sizeof(double), NULL));
     for (size_t k = 0; k < 3 * (size_t)n_atoms; k++) system->positions[k] *= BASE_BOHR_ANGSTROM;
     if (system->periodic[0] || system->periodic[1] || system->periodic[2]) // the box of a molecule is not used

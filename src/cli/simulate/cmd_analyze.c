@@ -38,7 +38,7 @@ static int parse(cli_arguments *arguments, analysis *run, int elements[3])
             return cli_usage_error(arguments, "--pair %s: give two elements, as O-H", run->pair);
     }
     if (run->element && !(elements[2] = mlff_element_number(run->element)))
-        return cli_usage_error(arguments, "--element %s is no element", run->element);
+        return cli_usage_error(arguments, "--element '%s' is not an element; give a symbol, as H", run->element);
     if (run->element && !cli_given(arguments, "frame-time")) return cli_usage_error(arguments, "--element needs --frame-time");
     return CLI_GOOD;
 }
@@ -110,7 +110,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
         system = NULL;
         cli_progress("analyze: %" PRId64 " frames", run->n_frames + 1);
     }
-    if (run->n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "there are no frames");
+    if (run->n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "the input holds no frame");
     if (run->energy.n < (size_t)run->n_frames) run->energy.n = 0;
     if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
     if (!run->rdf && !run->msd && !run->geometry && run->energy.n == 0 && run->temperature.n == 0)

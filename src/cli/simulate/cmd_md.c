@@ -380,7 +380,9 @@ static int run_md(cli_arguments *arguments)
         status = cli_in(path, run_replicas(&run, path));
         goto done;
     }
-    MLFF_TRY(cli_in(path, start(&run)));
+    status = start(&run);
+    if (!run.restart || !strstr(mlff_last_error(), run.restart)) status = cli_in(path, status); // which names its own file
+    if (status != MLFF_OK) goto done;
     stepped = cli_in(path, steps(&run));
     char cause[1100];
     snprintf(cause, sizeof cause, "%s", mlff_last_error());

@@ -117,7 +117,7 @@ static int run_vibrations(cli_arguments *arguments)
     else
         print_table(&setup, system, &v);
     if (v.largest_force > LARGE_FORCE)
-        cli_say("warning: a force of %.3g eV/Å: this is no minimum, so the wavenumbers mean little; run mlff relax first",
+        cli_say("warning: a force of %.3g eV/Å: this is not a minimum, so the wavenumbers mean little; run mlff relax first",
                 v.largest_force);
 done:
     mlff_vibrations_free(&v);

@@ -51,7 +51,7 @@ mlff_status md_parse_temperatures(const char *list, double **temperatures_out, i
         if (!base_parse_double(number, &values[k]) || !(values[k] >= 0 && values[k] <= 1e6)) {
             free(values);
             return mlff_fail(MLFF_ERR_USAGE,
-                             "--temperatures '%s': '%s' is no temperature from 0 to 1000000 K; give some, as in "
+                             "--temperatures '%s': '%s' is not a temperature from 0 to 1000000 K; give some, as in "
                              "300,350,400",
                              list, number);
         }

@@ -104,7 +104,7 @@ void md_warn_if_absurd(const simulation *run)
     double asked = fmax(run->options.temperature_kelvin, run->first.temperature_kelvin);
     fflush(stdout); // the summary goes before what is said of it
     if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
-        cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is no trajectory of the model; halve --timestep "
+        cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is not a trajectory of the model; halve --timestep "
                 "(now %g fs) or relax the start",
                 drift, run->options.timestep_fs);
     if (asked > 0 && hottest > ABSURD_HEATING * asked)

@@ -112,7 +112,8 @@ void cli_progress_clear(void);
 // From now on Ctrl-C and SIGTERM ask the command to end well; the second one kills it.
 void cli_interrupt_catch(void);
 bool cli_interrupted(void);
-// The process that SIGTERM is passed on to from now on; 0: none.
+// The process that SIGTERM is passed on to from now on (Ctrl-C reaches it from the terminal), or, negative, a process group of its
+// own, to which both are passed on; 0: none.
 void cli_child_set(int process);
 
 // Columns of the terminal on stdout, between 60 and 160; 100 where there is none.

@@ -16,7 +16,7 @@
 
 static bool progress_shown;
 static int64_t progress_time_ns;
-static volatile sig_atomic_t interrupted, child; // child: process that SIGTERM is passed on to, or 0
+static volatile sig_atomic_t interrupted, child; // child: see cli_child_set
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
 
@@ -76,7 +76,7 @@ int cli_first(int exit_status, mlff_status status)
 
 mlff_status cli_in(const char *path, mlff_status status)
 {
-    if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || status == MLFF_ERR_IO) return status;
+    if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || status == MLFF_ERR_IO || status == MLFF_ERR_FORMAT) return status;
     if (!path || strstr(mlff_last_error(), path)) return status;
     return mlff_fail(status, "%s: %s", path, mlff_last_error());
 }
@@ -207,7 +207,7 @@ static void on_signal(int number)
 {
     static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
     interrupted = 1;
-    if (child > 0 && number == SIGTERM) kill((pid_t)child, SIGTERM); // Ctrl-C goes to both from the terminal
+    if (child < 0 || (child > 0 && number == SIGTERM)) kill((pid_t)child, number);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     if (isatty(STDERR_FILENO)) {
@@ -228,7 +228,7 @@ void cli_interrupt_catch(void)
 void cli_child_set(int process)
 {
     child = process;
-    if (process > 0 && interrupted) kill((pid_t)process, SIGTERM); // the signal came before the process was known
+    if (process != 0 && interrupted) kill((pid_t)process, SIGTERM); // the signal came before the process was known
 }
 
 bool cli_interrupted(void)

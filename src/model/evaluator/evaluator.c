@@ -255,7 +255,8 @@ static mlff_status check_members(const mlff_model *model, const mlff_batch *batc
 {
     if (!wants_members(results)) return MLFF_OK;
     if (!model->architecture->ensemble)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are asked for, but model '%s' is no ensemble", model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are asked for, but model '%s' is not an ensemble",
+                         model->name);
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are given to arrays of the host only");
     return MLFF_OK;

@@ -171,11 +171,11 @@ static mlff_status ordered_dict(pickle *p, const pickle_value *arguments, pickle
     if (!dict) return MLFF_ERR_LIMIT;
     const pickle_value *pairs = arguments->n == 1 ? arguments->items[0] : NULL;
     if (arguments->n > 1 || (pairs && pairs->kind != PICKLE_LIST))
-        return fail(p, "an OrderedDict with arguments that are no list");
+        return fail(p, "an OrderedDict whose arguments are not a list");
     for (uint32_t i = 0; pairs && i < pairs->n; i++) {
         const pickle_value *pair = pairs->items[i];
         if ((pair->kind != PICKLE_LIST && pair->kind != PICKLE_TUPLE) || pair->n != 2)
-            return fail(p, "an OrderedDict with an item that is no pair");
+            return fail(p, "an OrderedDict with an item that is not a pair");
         mlff_status status = extend(p, dict, pair->items, 2);
         if (status != MLFF_OK) return status;
     }
@@ -190,7 +190,7 @@ static mlff_status make_object(pickle *p, size_t n_values)
     mlff_status status = top(p, n_values, &values);
     if (status != MLFF_OK) return status;
     if (values[0]->kind != PICKLE_GLOBAL || values[1]->kind != PICKLE_TUPLE)
-        return fail(p, "a call of something that is no class");
+        return fail(p, "a call of something that is not a class");
     if (strcmp(values[0]->text, "collections.OrderedDict") == 0) {
         status = ordered_dict(p, values[1], &object);
     } else if (!(object = make(p, PICKLE_OBJECT))) {
@@ -212,7 +212,7 @@ static mlff_status build(pickle *p)
     if (values[0]->kind == PICKLE_OBJECT)
         values[0]->items[2] = values[1];
     else if (values[0]->kind != PICKLE_DICT) // the attributes of an OrderedDict are not read
-        return fail(p, "state for something that is no object");
+        return fail(p, "state for something that is not an object");
     p->n_stack--;
     return MLFF_OK;
 }
@@ -344,7 +344,7 @@ static mlff_status stack_global(pickle *p)
     pickle_value **values = NULL;
     mlff_status status = top(p, 2, &values);
     if (status != MLFF_OK) return status;
-    if (values[0]->kind != PICKLE_TEXT || values[1]->kind != PICKLE_TEXT) return fail(p, "a class whose name is no text");
+    if (values[0]->kind != PICKLE_TEXT || values[1]->kind != PICKLE_TEXT) return fail(p, "a class whose name is not a text");
     const pickle_value *module = values[0], *name = values[1];
     p->n_stack -= 2;
     return push_global(p, module->text, module->n, name->text, name->n);

@@ -291,9 +291,9 @@ static mlff_status describe(mlff_model *model)
 {
     const orb_parameters *p = model->parameters;
     base_text text = {0};
-    base_text_add(&text, "%s, %d layers, %d features, hidden %d, %d neighbors within %g Å, %s forces%s%s",
-                  model->architecture->title, p->n_layers, p->n_features, p->n_hidden, p->max_neighbors, p->cutoff,
-                  p->conservative ? "conservative" : "direct", p->conditioned ? ", charge and spin" : "",
+    base_text_add(&text, "%s, %d layer%s, %d features, hidden %d, %d neighbors within %g Å, %s forces%s%s",
+                  model->architecture->title, p->n_layers, base_plural(p->n_layers), p->n_features, p->n_hidden, p->max_neighbors,
+                  p->cutoff, p->conservative ? "conservative" : "direct", p->conditioned ? ", charge and spin" : "",
                   model->trained ? "" : ", untrained");
     model->description = text.text; // also on failure: destroyed with the model
     return text.status;

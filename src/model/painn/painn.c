@@ -250,10 +250,10 @@ static mlff_status describe(mlff_model *model)
     const painn_model *painn = model->parameters;
     const painn_parameters *parameters = &painn->parameters;
     base_text text = {0};
-    base_text_add(&text, "PaiNN, %d features, %d layers%s, %d %s radial functions%s, %s cutoff %g Å, %s%s",
-                  parameters->n_features, parameters->n_layers, painn->shared_interactions ? " (shared)" : "",
-                  parameters->n_radial, parameters->basis == PAINN_GAUSSIAN ? "Gaussian" : "Bessel",
-                  painn->shared_filters ? " (shared filters)" : "",
+    base_text_add(&text, "PaiNN, %d features, %d layer%s%s, %d %s radial functions%s, %s cutoff %g Å, %s%s",
+                  parameters->n_features, parameters->n_layers, base_plural(parameters->n_layers),
+                  painn->shared_interactions ? " (shared)" : "", parameters->n_radial,
+                  parameters->basis == PAINN_GAUSSIAN ? "Gaussian" : "Bessel", painn->shared_filters ? " (shared filters)" : "",
                   parameters->cutoff_function == PAINN_COSINE ? "cosine" : "mollifier", model->cutoff,
                   parameters->activation == PAINN_SILU ? "silu" : "shifted softplus", model->trained ? "" : ", untrained");
     model->description = text.text; // also on failure: destroyed with the model

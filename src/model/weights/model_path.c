@@ -106,7 +106,7 @@ mlff_status mlff_model_install_path(const char *name, char *path, size_t path_by
     base_text text = {0};
     if (!name || !path) return mlff_fail(MLFF_ERR_USAGE, "model: name or path is NULL");
     if (!*name || *name == '.' || strpbrk(name, "/:"))
-        return mlff_fail(MLFF_ERR_USAGE, "'%s' is no name of a model: letters, digits, - and _ are meant, no path and no suffix",
+        return mlff_fail(MLFF_ERR_USAGE, "'%s' is not a name of a model: use letters, digits, - and _, no path and no suffix",
                          name);
     add_user_folder(&text);
     base_text_add(&text, "/%s.safetensors", name);

@@ -244,7 +244,8 @@ static mlff_status read_entries(const char *path, const cJSON *root, int64_t dat
         end = entries[i].end;
     }
     if (end != data_bytes)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: %" PRId64 " bytes follow the last tensor", path, data_bytes - end);
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: %" PRId64 " byte%s behind the last tensor", path, data_bytes - end,
+                         base_plural(data_bytes - end));
     return MLFF_OK;
 }
 
@@ -283,7 +284,7 @@ static mlff_status read_tensor(const char *path, const entry *from, const char *
 static mlff_status parse_header(const char *bytes, size_t length, const char *path, cJSON **root_out, size_t *header_bytes_out)
 {
     uint64_t header_bytes;
-    if (length < LENGTH_BYTES + 2) return mlff_fail(MLFF_ERR_FORMAT, "%s: %zu bytes are too few for a model file", path, length);
+    if (length < LENGTH_BYTES + 2) return mlff_fail(MLFF_ERR_FORMAT, "%s: too short for a model file (bytes: %zu)", path, length);
     memcpy(&header_bytes, bytes, LENGTH_BYTES);
     const char *header = bytes + LENGTH_BYTES;
     if (header[0] != '{') return mlff_fail(MLFF_ERR_FORMAT, "%s: not a model file (safetensors)", path);

@@ -12,7 +12,7 @@ mlff_status trace_init(run *r)
 {
     int64_t n = r->options.trace_path ? r->options.trace_steps : 0;
     if (r->options.trace_path && n < 1)
-        return mlff_fail(MLFF_ERR_USAGE, "profile: a trace of %lld steps; 1 or more are meant", (long long)n);
+        return mlff_fail(MLFF_ERR_USAGE, "profile: a trace of %lld steps; expected 1 or more", (long long)n);
     if (n > r->options.n_steps) n = r->options.n_steps;
     if (n > TRACE_STEPS_MAX) n = TRACE_STEPS_MAX;
     r->trace_capacity = n;

@@ -65,7 +65,7 @@ mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperatur
 {
     if (!system || !trajectory_out) return mlff_fail(MLFF_ERR_USAGE, "thermal trajectory: system or output is NULL");
     if (!isfinite(temperature_kelvin) || temperature_kelvin < 0.0)
-        return mlff_fail(MLFF_ERR_VALUE, "thermal trajectory: a temperature of %g K; 0 or more is meant", temperature_kelvin);
+        return mlff_fail(MLFF_ERR_VALUE, "thermal trajectory: a temperature of %g K; expected 0 or more", temperature_kelvin);
     mlff_trajectory *trajectory = NULL;
     mlff_status status = trajectory_new(THERMAL, &system, 1, &trajectory);
     if (status != MLFF_OK) return status;

@@ -94,7 +94,9 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
 
     if (!(fraction > 0 && fraction < 1))
         return mlff_fail(MLFF_ERR_USAGE, "a share of %g for validation; give a number above 0 and below 1", fraction);
-    if (n < 2) return mlff_fail(MLFF_ERR_USAGE, "a dataset of %zu structures cannot be split", n);
+    if (n < 2)
+        return mlff_fail(MLFF_ERR_USAGE, "a dataset of %zu structure%s cannot be split; two are needed", n,
+                         base_plural((int64_t)n));
     if (!(places = base_alloc(n, sizeof *places, "a split")) || !(groups = base_alloc(n, sizeof *groups, "a split")) ||
         !(validates = base_alloc(n, sizeof *validates, "a split")))
         MLFF_TRY(MLFF_ERR_MEMORY);

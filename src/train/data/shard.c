@@ -128,7 +128,7 @@ static mlff_status map_file(const char *path, mapped *map_out)
     if (descriptor < 0) return base_fail_reading(path, errno);
     if (fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode)) {
         close(descriptor);
-        return mlff_fail(MLFF_ERR_IO, "%s: is no regular file", path);
+        return mlff_fail(MLFF_ERR_IO, "%s: is not a regular file", path);
     }
     map.length = (size_t)file.st_size;
     if (map.length > 0) {
@@ -249,7 +249,7 @@ mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, 
 
     MLFF_TRY(map_file(path, &map));
     size_t at = frame_at(&map, 0, SHARD_MARKER_HEADER, &payload, &n_payload);
-    if (at == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is no file of labels, or its beginning is damaged", path);
+    if (at == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a file of labels, or its beginning is damaged", path);
     if (!(header = base_alloc(n_payload + 1, 1, "a header"))) MLFF_TRY(MLFF_ERR_MEMORY);
     memcpy(header, payload, n_payload);
     for (size_t n; (n = frame_at(&map, at, SHARD_MARKER_LABEL, &payload, &n_payload)) > 0; at += n, n_labels++) {

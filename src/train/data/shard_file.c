@@ -102,8 +102,8 @@ static mlff_status append(mlff_shard *shard, size_t length)
     }
     if (failed) {
         if (ftruncate(shard->descriptor, (off_t)shard->good_bytes) != 0) failed = errno;
-        return mlff_fail(MLFF_ERR_IO, "%s: cannot be written: %s; its %" PRId64 " labels are kept, free space and go on",
-                         shard->path, strerror(failed), shard->n_labels);
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot be written: %s; its %" PRId64 " label%s are kept; free space and go on",
+                         shard->path, strerror(failed), shard->n_labels, base_plural(shard->n_labels));
     }
     shard->good_bytes += (int64_t)length;
     const int64_t now = base_clock_ns();
@@ -156,8 +156,8 @@ static mlff_status take_file(mlff_shard *shard, const mlff_teacher *teacher)
                   shard->path, shard->teacher, shard->hash, info.name, info.hash);
     if (file_bytes > shard->good_bytes) {
         shard->n_dropped_bytes = file_bytes - shard->good_bytes;
-        base_warn("%s: dropped an incomplete last label (%" PRId64 " bytes); %" PRId64 " labels are whole", shard->path,
-                  shard->n_dropped_bytes, shard->n_labels);
+        base_warn("%s: dropped an incomplete last label of %" PRId64 " byte%s; whole labels: %" PRId64 "", shard->path,
+                  shard->n_dropped_bytes, base_plural(shard->n_dropped_bytes), shard->n_labels);
         if (ftruncate(shard->descriptor, (off_t)shard->good_bytes) != 0)
             MLFF_FAIL(MLFF_ERR_IO, "%s: %s", shard->path, strerror(errno));
     }
@@ -186,12 +186,12 @@ mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_
     shard->descriptor = -1;
     if (!(shard->path = base_strdup(path))) MLFF_TRY(MLFF_ERR_MEMORY);
     if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
-        MLFF_FAIL(MLFF_ERR_IO, "%s: is no regular file; labels need one that can grow", path);
+        MLFF_FAIL(MLFF_ERR_IO, "%s: is not a regular file; labels need one that can grow", path);
     MLFF_TRY(base_lock_name(path, O_RDWR, "labels", &shard->descriptor));
     if (fstat(shard->descriptor, &file) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
     shard->synced_ns = base_clock_ns();
     if (file.st_size > 0 && !shard_is_file(path))
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is there and is no file of labels; give another name or remove it", path);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: exists and is not a file of labels; give another name or remove it", path);
     MLFF_TRY(file.st_size > 0 ? take_file(shard, teacher) : write_header(shard, teacher));
     *shard_out = shard;
     shard = NULL;

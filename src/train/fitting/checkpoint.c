@@ -26,8 +26,11 @@ static void describe_run(const mlff_trainer *t, base_text *text)
 {
     const mlff_trainer_options *o = &t->options;
     const mlff_loss *w = &o->loss;
-    base_text_add(text, "%s; %" PRId64 " parameters; %" PRId64 " structures %016" PRIx64 "; ", t->model->description,
-                  t->backend->layout.n_parameters, t->set->n_frames, t->data_hash);
+    const char *model = t->model->description, *one = strstr(model, ", 1 layer,");
+    // One layer is "1 layers" here, as in checkpoints that were written when all texts said so.
+    base_text_add(text, "%.*s%s%s; %" PRId64 " parameters; %" PRId64 " structures %016" PRIx64 "; ",
+                  one ? (int)(one - model) : (int)strlen(model), model, one ? ", 1 layers" : "",
+                  one ? one + strlen(", 1 layer") : "", t->backend->layout.n_parameters, t->set->n_frames, t->data_hash);
     base_text_add(text, "seed %" PRIu64 ", batch %d, steps %" PRId64 ", precision %d; ", o->seed, o->batch_size, o->n_steps,
                   (int)o->precision);
     base_text_add(text, "loss %a %a %a %a %a %d %a, boost %a; ", w->energy_weight, w->forces_weight, w->stress_weight,

@@ -129,15 +129,13 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
         n_forces += data->frames[k].system->label_forces != NULL;
     }
     if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
-        return mlff_fail(
-            MLFF_ERR_VALUE,
-            "none of %zu structures has forces, from which a student learns most; label them with forces (mlff label), or "
-            "train on energies alone with a weight of forces of 0",
-            n);
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "the data have no forces, from which a student learns most; label them with forces (mlff label), or "
+                         "train on energies alone with a weight of forces of 0");
     if (loss->forces_weight > 0 && n_forces < n)
-        base_warn("%zu of %zu structures have no forces; they teach energies alone", n - n_forces, n);
+        base_warn("%zu of %zu structures without forces: energies alone are learned from them", n - n_forces, n);
     if (loss->energy_weight > 0 && n_energies < n)
-        base_warn("%zu of %zu structures have no energy, or nan; they teach forces alone", n - n_energies, n);
+        base_warn("%zu of %zu structures without an energy, or with nan: forces alone are learned from them", n - n_energies, n);
     return MLFF_OK;
 }
 

@@ -178,6 +178,8 @@ mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *conf
     cJSON *root = NULL;
     mlff_distill_config read = *config;
     MLFF_TRY(base_read_file(path, 1 << 20, &bytes, &length));
+    if (memchr(bytes, 0, length) || memmem(bytes, length, "\\u0000", 6)) // which would end a text early
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: a zero byte in the text; remove it", path);
     root = cJSON_ParseWithLength(bytes, length);
     if (!cJSON_IsObject(root)) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a JSON object", path);
     const cJSON *item;
@@ -186,7 +188,8 @@ mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *conf
         int k = 0;
         while (k < N_FIELDS && strcmp(fields[k].name, item->string) != 0) k++;
         if (k == N_FIELDS)
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%.60s\" is no setting; mlff distill --print-config shows them", path, item->string);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%.60s\" is not a setting; mlff distill --print-config shows them", path,
+                      item->string);
         void *at = (char *)&read + fields[k].offset;
         MLFF_TRY(fields[k].kind == TEXT ? take_text(path, &fields[k], item, &text, &text_bytes, at)
                                         : take_number(path, &fields[k], item, at));

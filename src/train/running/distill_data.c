@@ -77,8 +77,8 @@ mlff_status distill_label(distill *d, const mlff_samples *samples, const char *l
     MLFF_TRY(mlff_shard_label(shard, d->teacher, samples, &options, &progress));
     mlff_shard_info_get(shard, &info);
     const int is_news = progress.n_done > progress.n_before;
-    MLFF_TRY(distill_tell(d, 1, is_news, "%" PRId64 " labels, %" PRId64 " structures could not be labelled", info.n_labels,
-                          info.n_failed));
+    MLFF_TRY(distill_tell(d, 1, is_news, "%" PRId64 " label%s; structures that could not be labelled: %" PRId64, info.n_labels,
+                          base_plural(info.n_labels), info.n_failed));
     mlff_shard *closed = shard;
     shard = NULL;
     MLFF_TRY(mlff_shard_close(closed));
@@ -128,8 +128,8 @@ mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t see
     MLFF_TRY(mlff_dataset_create(&all));
     MLFF_TRY(mlff_dataset_read_some(all, labels_path, &options, &n_unsure));
     if (n_unsure > 0)
-        MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structures left out, of which the teacher is less sure than %g eV/Å",
-                              n_unsure, d->config.max_teacher_deviation));
+        MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structure%s left out, of which the teacher is less sure than %g eV/Å",
+                              n_unsure, base_plural(n_unsure), d->config.max_teacher_deviation));
     MLFF_TRY(dataset_drop_outliers(all, &n_outliers));
     if (n_outliers > 0)
         MLFF_TRY(distill_tell(d, 1, 1,

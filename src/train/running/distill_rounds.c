@@ -96,7 +96,7 @@ mlff_status distill_round_read(const char *path, int64_t *n_structures_out, doub
     const cJSON *upper = cJSON_GetObjectItemCaseSensitive(json, "upper_deviation_ev_per_angstrom");
     const double n = cJSON_IsNumber(item) ? item->valuedouble : NAN;
     if (!(n >= 0 && n <= 1e9 && n == floor(n)))
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is no record of a round; remove it, and the round runs again", path);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a record of a round; remove it, and the round runs again", path);
     *n_structures_out = (int64_t)n;
     *upper_deviation_out = cJSON_IsNumber(upper) ? upper->valuedouble : NAN;
 done:

@@ -66,8 +66,8 @@ static mlff_status note_origin(distill *d, const distill_data *data, const mlff_
     MLFF_TRY(mlff_model_note(model, "teacher_description", teacher.description));
     MLFF_TRY(mlff_model_note(model, "teacher_hash", teacher.hash));
     MLFF_TRY(mlff_model_note(model, "systems", d->config.systems));
-    snprintf(text, sizeof text, "%" PRId64 " structures, %g to %g K", mlff_dataset_size(data->train), d->config.lowest_kelvin,
-             d->config.highest_kelvin);
+    snprintf(text, sizeof text, "%" PRId64 " structure%s, %g to %g K", mlff_dataset_size(data->train),
+             base_plural(mlff_dataset_size(data->train)), d->config.lowest_kelvin, d->config.highest_kelvin);
     MLFF_TRY(mlff_model_note(model, "data", text));
     MLFF_TRY(mlff_model_note(model, "data_hash", data_hash));
     snprintf(text, sizeof text, "%g", d->config.highest_kelvin);
@@ -118,8 +118,9 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     MLFF_TRY(note_origin(d, data, &best, hash, model));
     MLFF_TRY(mlff_model_save(model, path));
     MLFF_TRY(distill_tell(d, 1, 1,
-                          "%" PRId64 " steps on %" PRId64 " structures: forces %.2f meV/Å, energy %.3f meV/atom (validation)",
-                          n_steps, mlff_dataset_size(data->train), 1e3 * best.force_mae, 1e3 * best.energy_mae));
+                          "%" PRId64 " step%s on %" PRId64 " structure%s: forces %.2f meV/Å, energy %.3f meV/atom (validation)",
+                          n_steps, base_plural(n_steps), mlff_dataset_size(data->train),
+                          base_plural(mlff_dataset_size(data->train)), 1e3 * best.force_mae, 1e3 * best.energy_mae));
     *model_out = model;
     model = NULL;
 trained:

@@ -56,8 +56,9 @@ static mlff_status parse_methods(const char *list, bool asked[N_METHODS])
         for (int m = 0; m < N_METHODS; m++)
             if (strlen(method_names[m]) == length && strncmp(method_names[m], at, length) == 0) found = m;
         if (found < 0)
-            return mlff_fail(MLFF_ERR_USAGE, "'%.*s' is no method of sampling; modes, thermal, rattle, md and pairs are",
-                             (int)length, at);
+            return mlff_fail(MLFF_ERR_USAGE,
+                             "'%.*s' is not a method of sampling; choose from modes, thermal, rattle, md and pairs", (int)length,
+                             at);
         asked[found] = true;
         at += length + (at[length] == ',');
     }
@@ -72,7 +73,7 @@ static mlff_status check_options(sampling *s)
         return mlff_fail(MLFF_ERR_USAGE, "%d temperatures; give 1 to %d", o->n_temperatures, MLFF_SAMPLE_TEMPERATURES);
     for (int t = 0; t < o->n_temperatures; t++)
         if (!(o->temperatures[t] > 0 && o->temperatures[t] <= 1e5))
-            return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0", o->temperatures[t]);
+            return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0 and up to 100000", o->temperatures[t]);
     if (!(o->timestep_fs > 0 && o->timestep_fs <= 10 && o->friction_per_fs > 0 && o->interval_fs >= o->timestep_fs))
         return mlff_fail(MLFF_ERR_USAGE, "dynamics with a timestep of %g fs, a friction of %g /fs and samples each %g fs",
                          o->timestep_fs, o->friction_per_fs, o->interval_fs);
@@ -154,7 +155,9 @@ static mlff_status relax_seeds(sampling *s, const mlff_samples *seeds)
         MLFF_TRY(mlff_system_copy(w.walkers[k].system, &copy));
         MLFF_TRY(samples_take(s->seeds, copy, "seed"));
     }
-    if (n_lost > 0) base_warn("%" PRId64 " of %zu seeds are left out: the teacher cannot compute them", n_lost, seeds->n);
+    if (n_lost > 0)
+        base_warn("left out %" PRId64 " of %zu seed%s, which the teacher cannot compute", n_lost, seeds->n,
+                  base_plural((int64_t)seeds->n));
     if (s->seeds->n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the teacher cannot compute any of the seeds");
 done:
     walkers_free(&w);
@@ -401,9 +404,10 @@ static mlff_status choose_candidates(sampling *s, int64_t n_wanted)
         return MLFF_OK;
     }
     if ((int64_t)s->candidates->n < n_wanted)
-        base_warn("%zu structures in place of %" PRId64 ": %" PRId64 " candidates were rejected (atoms too close, or the teacher "
-                  "failed)",
-                  s->candidates->n, n_wanted, s->progress.n_rejected);
+        base_warn("%zu structure%s in place of %" PRId64 ": %" PRId64
+                  " candidate%s rejected (atoms too close, or the teacher failed)",
+                  s->candidates->n, base_plural((int64_t)s->candidates->n), n_wanted, s->progress.n_rejected,
+                  base_plural(s->progress.n_rejected));
     return mlff_samples_select(s->candidates, n_wanted, s->seeds);
 }
 

@@ -58,7 +58,7 @@ static mlff_status check_options(const mlff_explore_options *o, int n_members, c
                          o->n_samples, o->n_trajectories, o->n_temperatures);
     for (int t = 0; t < o->n_temperatures; t++)
         if (!(o->temperatures[t] > 0 && o->temperatures[t] <= 1e5))
-            return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0", o->temperatures[t]);
+            return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0 and up to 100000", o->temperatures[t]);
     if (!(o->timestep_fs > 0 && o->timestep_fs <= 10 && o->friction_per_fs > 0 && o->interval_fs >= o->timestep_fs &&
           o->duration_fs >= o->interval_fs))
         return mlff_fail(MLFF_ERR_USAGE, "dynamics of %g fs with a timestep of %g fs, a friction of %g /fs and frames each %g fs",

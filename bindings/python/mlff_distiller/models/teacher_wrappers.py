@@ -139,9 +139,9 @@ class OrbCalculator(_Teacher):
         **calculator_options: Any,
     ) -> None:
         if precision not in _ORB_PRECISIONS:
-            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, _ORB_PRECISIONS))} is meant")
+            raise MlffUsageError(f"precision {precision!r}: expected one of {', '.join(map(repr, _ORB_PRECISIONS))}")
         if engine not in ("native", "orb-models"):
-            raise MlffUsageError(f"engine {engine!r}: 'native' or 'orb-models' is meant")
+            raise MlffUsageError(f"engine {engine!r}: expected 'native' or 'orb-models'")
         if engine == "native":
             if compile or calculator_options:
                 given = ", ".join([*(["compile"] if compile else []), *calculator_options])
@@ -162,7 +162,7 @@ class OrbCalculator(_Teacher):
             known = sorted(getattr(pretrained, "ORB_PRETRAINED_MODELS", {})) or [n for n in dir(pretrained) if n.startswith("orb_v")]
             raise MlffUsageError(f"model {model_name!r}: this orb_models has {', '.join(known)}")
         if "precision" not in inspect.signature(load).parameters:
-            raise MlffUsageError(f"model {model_name!r}: this orb_models names it and builds it no more; 'orb-v2' is the oldest it has")
+            raise MlffUsageError(f"model {model_name!r}: this orb_models names it but no longer builds it; 'orb-v2' is the oldest it has")
         keywords: dict[str, Any] = {"device": chosen, "precision": precision, "compile": compile}
         weights = pathlib.Path(weights_path) if weights_path is not None else _find_weights([f"{model_name}*.ckpt"])
         if weights_path is not None and weights is not None and not weights.is_file():
@@ -327,9 +327,9 @@ class FeNNolCalculator(_Teacher):
         **calculator_options: Any,
     ) -> None:
         if precision not in ("float32", "float64"):
-            raise MlffUsageError(f"precision {precision!r}: 'float32' or 'float64' is meant")
+            raise MlffUsageError(f"precision {precision!r}: expected 'float32' or 'float64'")
         if (model_path is None) == (model_name is None):
-            raise MlffUsageError("FeNNolCalculator: model_path= or model_name= is meant, one of them")
+            raise MlffUsageError("FeNNolCalculator: give model_path= or model_name=, one of them")
         try:
             module = _import(
                 "fennol.ase",

@@ -234,7 +234,8 @@ static mlff_status add_velocities(mlff_reader *reader, lammps_data *file, mlff_s
     if (status != MLFF_OK) return status;
     const double scale = file->units == UNITS_METAL ? 1e-3 : 1; // Å/ps or Å/fs
     if (file->velocities.n != file->list.n)
-        return reader_fail(reader, MLFF_ERR_FORMAT, "%zu velocities of %zu atoms", file->velocities.n, file->list.n);
+        return reader_fail(reader, MLFF_ERR_FORMAT, "velocities of %zu of %zu atom%s", file->velocities.n, file->list.n,
+                           base_plural((int64_t)file->list.n));
     for (size_t i = 0; i < file->list.n; i++) {
         if (file->velocities.sites[i].id != file->list.sites[i].id)
             return reader_fail(reader, MLFF_ERR_FORMAT, "atom %lld has no velocity", (long long)file->list.sites[i].id);
@@ -252,8 +253,8 @@ mlff_status lammps_data_read_frame(mlff_reader *reader, mlff_system **system_out
     if (reader->n_frames > 0) return MLFF_OK;
     MLFF_TRY(read_sections(reader, &file));
     if (file.list.n == 0 || (int64_t)file.list.n != file.n_atoms)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %zu atoms in the section Atoms, %lld in the header", reader->name, file.list.n,
-                  (long long)file.n_atoms);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %zu atom%s in the section Atoms, %lld in the header", reader->name, file.list.n,
+                  base_plural((int64_t)file.list.n), (long long)file.n_atoms);
     if (!file.has_bounds[0] || !file.has_bounds[1] || !file.has_bounds[2])
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: no box; expected lines with xlo xhi, ylo yhi and zlo zhi", reader->name);
     MLFF_TRY(sort_sites(reader, &file.list));

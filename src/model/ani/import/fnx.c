@@ -36,7 +36,7 @@ static mlff_status known_keys(const fnx *f, const msgpack_value *map, const char
     msgpack_value key, value;
     char text[64];
     if (map->kind != MSGPACK_MAP || map->n > MAX_ITEMS)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: its %s is no map of at most %d settings", f->path, module, MAX_ITEMS);
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its %s is not a map of at most %d settings", f->path, module, MAX_ITEMS);
     for (uint32_t i = 0; msgpack_pair(map, i, &key, &value); i++) {
         bool known = false;
         for (int k = 0; !known && keys[k]; k++) known = msgpack_equals(&key, keys[k]);
@@ -70,11 +70,11 @@ static mlff_status find_modules(fnx *f)
     msgpack_value modules, module, name, settings, kind;
     char text[64];
     if (!msgpack_get(&f->root, "modules", &modules) || modules.kind != MSGPACK_ARRAY || modules.n > MAX_ITEMS)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: has no list of modules; it is no FeNNol model", f->path);
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: has no list of modules; it is not a FeNNol model", f->path);
     for (uint32_t i = 0; msgpack_item(&modules, i, &module); i++) {
         if (!msgpack_item(&module, 0, &name) || name.kind != MSGPACK_TEXT || !msgpack_item(&module, 1, &settings) ||
             !msgpack_get(&settings, "module_name", &kind))
-            return mlff_fail(MLFF_ERR_FORMAT, "%s: module %u is no pair of a name and its settings", f->path, i);
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: module %u is not a pair of a name and its settings", f->path, i);
         if (msgpack_equals(&kind, "ANI_AEV")) {
             f->aev = settings;
         } else if (msgpack_equals(&kind, "SPECIES_INDEX_NET")) {
@@ -127,7 +127,7 @@ static mlff_status read_species(fnx *f)
     }
     f->settings.n_species = fits ? ani_species_parse(f->settings.species, f->symbols) : 0;
     if (f->settings.n_species == 0)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: its species_order is no list of up to %d elements", f->path, ANI_MAX_SPECIES);
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its species_order is not a list of up to %d elements", f->path, ANI_MAX_SPECIES);
     return MLFF_OK;
 }
 
@@ -214,7 +214,7 @@ static mlff_status array(const fnx *f, const msgpack_value *value, const char *w
         n *= shape[d];
     }
     if (!fits || (uint64_t)n * sizeof(float) != bytes.n)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: %s is no float32 array of %d dimension%s whose shape fits its bytes", f->path,
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: %s is not a float32 array of %d dimension%s whose shape fits its bytes", f->path,
                          what, rank, rank > 1 ? "s" : "");
     *data_out = (const float *)(const void *)bytes.data; // unaligned: to be copied by bytes
     return MLFF_OK;
@@ -315,7 +315,7 @@ mlff_status fnx_parse(const char *bytes, size_t length, const char *path, model_
 
     MLFF_TRY(msgpack_parse(bytes, length, path, &f.root));
     if (!msgpack_get(&f.root, "variables", &variables) || !msgpack_get(&variables, "params", &f.parameters))
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no variables with params; it is no FeNNol model", path);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no variables with params; it is not a FeNNol model", path);
     MLFF_TRY(find_modules(&f));
     MLFF_TRY(read_settings(&f));
     MLFF_TRY(read_self_energies(&f));

@@ -104,10 +104,11 @@ mlff_status msgpack_parse(const void *bytes, size_t length, const char *what, ms
 {
     const unsigned char *start = bytes, *cursor = start, *end = start + length;
     if (length == 0 || !skip(&cursor, end, 0))
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: is no MessagePack, or was cut short (its bytes end before what they announce)",
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: is not MessagePack, or was cut short (its bytes end before what they announce)",
                          what);
     if (cursor != end)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: %zu bytes follow the end of its MessagePack", what, (size_t)(end - cursor));
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: %zu byte%s behind the end of its MessagePack", what, (size_t)(end - cursor),
+                         base_plural(end - cursor));
     cursor = start;
     head(&cursor, end, value_out);
     return MLFF_OK;

@@ -104,7 +104,7 @@ mlff_status neurochem_params_parse(char *text, const char *path, ani_settings *s
     }
     for (int k = 0; k < N_WANTED; k++)
         if (wanted[k].found == 0 && k > 0)
-            return mlff_fail(MLFF_ERR_FORMAT, "%s: has no %s; it is no .params file of an ANI model, or was cut short", path,
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: has no %s; it is not a .params file of an ANI model, or was cut short", path,
                              wanted[k].key);
     if (s->n_species == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: has no Atyp, the list of elements", path);
     if (kind != 1)
@@ -224,7 +224,7 @@ mlff_status neurochem_input_parse(const char *text, const char *path, const ani_
                     symbol = symbols[k];
                 }
             if (!net || net->n_layers > 0)
-                return mlff_fail(MLFF_ERR_FORMAT, "%s: atom_net \"%.8s\" is no element of %s, or stands there twice", path,
+                return mlff_fail(MLFF_ERR_FORMAT, "%s: atom_net \"%.8s\" is not an element of %s, or is there twice", path,
                                  t.text, s->species);
         } else if (strcmp(t.text, "layer") == 0) {
             if (!net) return mlff_fail(MLFF_ERR_FORMAT, "%s: a layer stands before the first atom_net", path);

@@ -75,7 +75,7 @@ static mlff_status check_options(const mlff_relax_options *options, const mlff_m
     if (!(options->force_limit > 0) || !(options->stress_limit > 0) || !isfinite(options->pressure) || options->max_steps < 0)
         return mlff_fail(MLFF_ERR_USAGE, "limits of forces and stress must be above 0, the pressure finite, and steps 0 or more");
     if (options->n_at_once < 1 || options->n_at_once > 1 << 20)
-        return mlff_fail(MLFF_ERR_USAGE, "%d structures at once cannot be meant; 16 to 1024 are usual", options->n_at_once);
+        return mlff_fail(MLFF_ERR_USAGE, "%d structures at once is out of range; 16 to 1024 are usual", options->n_at_once);
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which relaxing needs", model->name);
     if (options->relax_cell && !(mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS))

@@ -268,7 +268,7 @@ void mlff_replicas_destroy(mlff_replicas *r)
 mlff_status mlff_replicas_run(mlff_replicas *r, int64_t n_steps, double *times_ns)
 {
     if (!r) return mlff_fail(MLFF_ERR_USAGE, "mlff_replicas_run: no replicas");
-    if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_replicas_run: %lld steps; 0 or more are meant", (long long)n_steps);
+    if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_replicas_run: %lld steps; expected 0 or more", (long long)n_steps);
     const mlff_status status = r->resident.context ? run_on_device(r, n_steps, times_ns) : run_on_host(r, n_steps, times_ns);
     if (status != MLFF_OK || r->n_running > 0) return status;
     return mlff_fail(MLFF_ERR_UNSTABLE, "all %d replicas have ended; the first: %s", r->n, r->errors[0]);

@@ -79,7 +79,7 @@ static mlff_status read_tensors(reader *r)
     mlff_status status = MLFF_OK;
     const pickle_value *root = torch_file_root(r->file);
     char name[NAME_BYTES];
-    if (root->kind != PICKLE_DICT) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds %s, no state_dict", r->path, pickle_class(root));
+    if (root->kind != PICKLE_DICT) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds %s, expected a state_dict", r->path, pickle_class(root));
     for (uint32_t i = 0; i + 1 < root->n; i += 2) r->wrapped |= has_prefix(pickle_text(root->items[i], ""), "model.model.");
     for (uint32_t i = 0; i + 1 < root->n; i += 2) {
         const char *key = pickle_text(root->items[i], NULL);

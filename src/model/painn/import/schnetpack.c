@@ -46,7 +46,7 @@ static mlff_status expect_members(const reader *r, const pickle_value *module, c
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         const pickle_value *group = attribute(module, groups[g]);
         if (!group || group->kind != PICKLE_DICT)
-            return mlff_fail(MLFF_ERR_FORMAT, "%s: its %s (%s) is no PyTorch module", r->path, where, pickle_class(module));
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: its %s (%s) is not a PyTorch module", r->path, where, pickle_class(module));
         for (uint32_t i = 0; i + 1 < group->n; i += 2) {
             const pickle_value *key = group->items[i], *value = group->items[i + 1];
             bool known = value->kind == PICKLE_NONE;

@@ -134,7 +134,8 @@ mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n
     mlff_status status = MLFF_OK;
     mlff_comparison_options used = mlff_comparison_options_default();
     if (options) memcpy(&used, options, options->struct_size < sizeof used ? options->struct_size : sizeof used);
-    if (used.paired && n_a != n_b) return mlff_fail(MLFF_ERR_USAGE, "comparison of values: %d and %d are no pairs", n_a, n_b);
+    if (used.paired && n_a != n_b)
+        return mlff_fail(MLFF_ERR_USAGE, "comparison of values: %d and %d values are not pairs", n_a, n_b);
     double *logarithms = base_alloc((size_t)(n_a + n_b), sizeof *logarithms, "values to compare");
     if (!logarithms) return MLFF_ERR_MEMORY;
     for (int i = 0; i < n_a + n_b; i++) {

@@ -30,7 +30,7 @@ mlff_status json_fields_read(const char *path, const char *what, const cJSON *ob
         char *at = (char *)record + fields[k].offset;
         if (item && !cJSON_IsNull(item)) {
             if (!cJSON_IsNumber(item) || !(fabs(item->valuedouble) <= 1e15))
-                return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%s\" holds a \"%s\" that is no number such as are measured", path, what,
+                return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%s\" holds a \"%s\" that is not a measured number", path, what,
                                  fields[k].key);
             number = item->valuedouble;
         }

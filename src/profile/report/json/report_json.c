@@ -349,7 +349,7 @@ mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double thres
 {
     if (!profile || !text_out) return mlff_fail(MLFF_ERR_USAGE, "hotspots as JSON: profile or output is NULL");
     if (!(threshold_pct >= 0.0 && threshold_pct <= 100.0))
-        return mlff_fail(MLFF_ERR_USAGE, "hotspots: a threshold of %g %%; 0 to 100 are meant", threshold_pct);
+        return mlff_fail(MLFF_ERR_USAGE, "hotspots: a threshold of %g %%; expected 0 to 100", threshold_pct);
     json j = {.empty = true};
     write_hotspots(&j, NULL, profile, threshold_pct);
     return json_take(&j, text_out);

@@ -396,7 +396,8 @@ static mlff_status parse(const char *path, const char *text, size_t length, cJSO
         return mlff_fail(MLFF_ERR_LIMIT,
                          "%s: more than %d values; a profile has 10⁵ latencies at most, split the runs into files of their own",
                          path, VALUES_LIMIT);
-    if (memchr(text, 0, length)) return mlff_fail(MLFF_ERR_FORMAT, "%s: holds zero bytes; it is not a text file", path);
+    if (memchr(text, 0, length) || memmem(text, length, "\\u0000", 6)) // the second would end a text early
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: holds zero bytes; it is not a text file", path);
 
     const char *end = NULL;
     errno = 0; // cJSON does not tell a mistake in the text from missing memory
