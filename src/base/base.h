@@ -81,6 +81,10 @@ mlff_status base_text_write(const base_text *text, const char *path);
 /* Whole file into memory (at most `limit` bytes; the text is terminated with a 0 that is not counted). */
 mlff_status base_read_file(const char *path, size_t limit, char **text_out, size_t *length_out);
 
+/* As fopen with mode "r" or "w", for bytes. The other end of a FIFO is waited for until a signal with a handler comes, which fopen would
+ * not notice. Fails with MLFF_ERR_IO, MLFF_ERR_INTERRUPTED. */
+mlff_status base_open(const char *path, const char *mode, FILE **file_out);
+
 /* MLFF_ERR_IO for a file that cannot be opened or read; a folder is told apart. `error` is errno. */
 mlff_status base_fail_reading(const char *path, int error);
 bool base_is_folder(const char *path);

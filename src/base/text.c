@@ -109,7 +109,7 @@ mlff_status base_output_open(const char *path, base_output *output)
                 mode = existing.st_mode & 0777;
                 if (access(path, W_OK) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
             } else { // a pipe or a device such as /dev/full: written directly, there is nothing to rename
-                if (!(opened.file = fopen(path, "w"))) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+                MLFF_TRY(base_open(path, "w", &opened.file));
                 *output = opened;
                 return MLFF_OK;
             }
@@ -191,8 +191,8 @@ mlff_status base_read_file(const char *path, size_t limit, char **text_out, size
     size_t capacity = 0, length = 0;
     struct stat there;
 
-    FILE *file = fopen(path, "rb");
-    if (!file) return base_fail_reading(path, errno);
+    FILE *file;
+    if ((status = base_open(path, "r", &file)) != MLFF_OK) return status;
     // A regular file fits at once, with a byte in which its end is seen and one for the 0. A device may have no end.
     const bool known = fstat(fileno(file), &there) == 0, device = known && (S_ISCHR(there.st_mode) || S_ISBLK(there.st_mode));
     const bool sized = known && S_ISREG(there.st_mode) && (size_t)there.st_size <= limit;

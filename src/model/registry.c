@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "atoms/elements/covalent.h"
 #include "mlff_train.h"
@@ -317,6 +318,9 @@ static bool has_suffix(const char *path, const char *suffix)
 static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
 {
     unsigned char start[9] = {0};
+    struct stat there;
+    if (stat(path, &there) == 0 && S_ISFIFO(there.st_mode))
+        return mlff_fail(MLFF_ERR_IO, "%s: is a pipe, and a model is read more than once; give a file", path);
     FILE *file = fopen(path, "rb");
     if (!file) return base_fail_reading(path, errno);
     errno = 0;

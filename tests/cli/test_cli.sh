@@ -1053,12 +1053,21 @@ test_interrupt_idle() {
     is "$(value run.json summary.partial)" true partial
     is "$(value run.json frames)" 1 frames
     # Not even a writer has come.
-    "$mlff" eval model.safetensors idle.xyz >out 2>err </dev/null &
-    local pid=$!
-    sleep 1
-    kill -INT $pid
-    wait $pid
-    is $? 130 "exit status"
+    mkfifo other
+    local arguments number pid
+    for arguments in "eval model.safetensors idle.xyz" "eval model.safetensors water.xyz -o other --format extxyz" \
+        "md model.safetensors water.xyz --restart other" "distill --resume -o run"; do
+        mkdir -p run && { [ -p run/config.json ] || mkfifo run/config.json; }
+        "$mlff" $arguments --device cpu >out 2>err </dev/null &
+        pid=$!
+        sleep 1
+        kill -TERM $pid
+        for number in $(seq 100); do kill -0 $pid 2>/dev/null || break; sleep 0.05; done
+        kill -KILL $pid 2>/dev/null && fail "SIGTERM did not end mlff $arguments"
+        wait $pid
+        is $? 130 "exit status of mlff $arguments"
+    done
+    refused 1 'is a pipe' eval other water.xyz
 }
 
 # through_pipe FILE COMMAND…: runs it with the pipe `live` as its output; what came through is in FILE, whole only if the

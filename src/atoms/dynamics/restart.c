@@ -406,10 +406,11 @@ done:
 mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path)
 {
     if (!dynamics || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_restore: no dynamics or no path");
-    restart_reader reader = {.path = path, .file = fopen(path, "rb"), .value = reader.line};
-    if (!reader.file) return base_fail_reading(path, errno);
+    restart_reader reader = {.path = path, .value = reader.line};
+    mlff_status status = base_open(path, "r", &reader.file);
+    if (status != MLFF_OK) return status;
     locale_t callers = uselocale(atoms_c_locale());
-    mlff_status status = restore(dynamics, &reader);
+    status = restore(dynamics, &reader);
     uselocale(callers);
     fclose(reader.file);
     return status;

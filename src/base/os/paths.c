@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // paths.c: what a name on the file system stands for, before it is opened.
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -16,6 +19,42 @@ mlff_status base_fail_reading(const char *path, int error)
                      error == EISDIR ? "is a folder; give a file"
                      : error         ? strerror(error)
                                      : "cannot be read");
+}
+
+// A FIFO opened without waiting; poll and nanosleep are the calls that no handler restarts.
+static mlff_status open_fifo(const char *path, bool reads, FILE **file_out)
+{
+    int fifo = -1;
+    if (reads) {
+        fifo = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (fifo >= 0 && poll(&(struct pollfd){.fd = fifo, .events = POLLIN}, 1, -1) < 0 && errno == EINTR) {
+            close(fifo);
+            return mlff_fail(MLFF_ERR_INTERRUPTED, "%s: interrupted while waiting for input", path);
+        }
+    } else {
+        while ((fifo = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0 && errno == ENXIO)
+            if (nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL) != 0)
+                return mlff_fail(MLFF_ERR_INTERRUPTED, "%s: interrupted while waiting for a reader", path);
+    }
+    if (fifo >= 0 && fcntl(fifo, F_SETFL, fcntl(fifo, F_GETFL) & ~O_NONBLOCK) == 0) *file_out = fdopen(fifo, reads ? "rb" : "wb");
+    const int error = errno;
+    if (fifo >= 0 && !*file_out) close(fifo);
+    errno = error;
+    return MLFF_OK;
+}
+
+mlff_status base_open(const char *path, const char *mode, FILE **file_out)
+{
+    mlff_status status = MLFF_OK;
+    struct stat there;
+    const bool reads = *mode == 'r';
+    *file_out = NULL;
+    if (stat(path, &there) == 0 && S_ISFIFO(there.st_mode))
+        status = open_fifo(path, reads, file_out);
+    else
+        *file_out = fopen(path, reads ? "rb" : "wb");
+    if (status != MLFF_OK || *file_out) return status;
+    return reads ? base_fail_reading(path, errno) : mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
 bool base_is_folder(const char *path)
