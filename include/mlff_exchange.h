@@ -17,9 +17,20 @@ MLFF_API mlff_status mlff_device_zero(mlff_device device, void *memory, size_t b
 MLFF_API mlff_status mlff_host_allocate(mlff_device device, size_t bytes, void **memory_out);
 MLFF_API void mlff_host_release(mlff_device device, void *memory);
 
+/* Memory of a GPU that several processes of a host use. */
+typedef struct mlff_memory_handle {
+    unsigned char bytes[64];
+} mlff_memory_handle;
+/* Handle of memory of mlff_device_allocate, by which another process opens it; it is released when all have closed it. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED for the CPU, MLFF_ERR_DEVICE. */
+MLFF_API mlff_status mlff_memory_share(mlff_device device, void *memory, mlff_memory_handle *handle_out);
+/* Memory of another process; closed by mlff_memory_close. Fails as mlff_memory_share. */
+MLFF_API mlff_status mlff_memory_open(mlff_device device, const mlff_memory_handle *handle, void **memory_out);
+MLFF_API void mlff_memory_close(mlff_device device, void *memory);
+
 /* Rows of arrays, copied or summed. Row k of n_rows is row to_row[k] of `to`, or k where to_row is NULL. It becomes row from_row[k] of
- * `from` (k where from_row is NULL); with `first` the sum of rows from_row[j], j = first[k] … first[k + 1] − 1, in this order, and of
- * itself if `add` is not 0. No row is both read and written. */
+ * `from` (k where from_row is NULL); with `first` the sum of rows from_row[j], j = first[k] … first[k + 1] − 1, in this order. If `add`
+ * is not 0, this is added to it. No row is both read and written. */
 typedef struct mlff_rows {
     void *to;
     const void *from;

@@ -144,7 +144,8 @@ void PairMlff::create_evaluator()
     check_together(options.device.kind == MLFF_CPU ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
     measure_exchanges();
     delete exchanger;
-    exchanger = exchanges ? new RowExchange(options.device, world) : nullptr;
+    exchanger = exchanges ? new RowExchange(options.device, world, row_bytes) : nullptr;
+    check_together(exchanger ? exchanger->choose_route() : MLFF_OK);
     check_together(rank_profile_create(evaluator, model, comm->me, comm->nprocs, exchanges, &profile));
 }
 
@@ -166,6 +167,7 @@ void PairMlff::measure_exchanges()
     results.energies = &energy;
     results.forces = force;
     exchanges = false;
+    row_bytes = 0;
     n_any = 0;
     measuring = true;
     const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &results);
@@ -239,7 +241,10 @@ void PairMlff::plan_exchange()
     comm->forward_comm_pair(this);
     std::vector<RowExchange::Owner> owners;
     for (int r = n_owned; r < n_rows(); r++) owners.push_back({owner_rank[atom_of_row[r]], owner_row[atom_of_row[r]]});
+    const bool first_plan = !exchanger->planned();
     check(exchanger->plan(n_owned, owners));
+    if (first_plan && comm->nprocs > 1 && options.device.kind != MLFF_CPU && comm->me == 0)
+        utils::logmesg(lmp, std::string("mlff: rows of other ranks by route ") + exchanger->route_name() + " (MLFF_EXCHANGE)\n");
 }
 
 // What ghosts have of virials goes to their owners by the computes that ask for it.
@@ -404,8 +409,13 @@ mlff_status PairMlff::any_hook(void *pair, int *flag)
 
 mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, void *stream)
 {
-    exchanges = true;
-    if (measuring) return MLFF_OK;
+    if (measuring) {
+        size_t bytes = 0;
+        for (int k = 0; k < n_arrays; k++) bytes += static_cast<size_t>(arrays[k].width) * arrays[k].element_bytes;
+        row_bytes = std::max(row_bytes, bytes);
+        exchanges = true;
+        return MLFF_OK;
+    }
     const int64_t begin = rank_profile_begin(profile);
     const mlff_status status =
         forward ? exchanger->forward(arrays, n_arrays, stream) : exchanger->reverse(arrays, n_arrays, stream);

@@ -100,6 +100,7 @@ class PairMlff : public Pair
 
     RowExchange *exchanger = nullptr; // null: the model exchanges no features
     bool measuring = false, exchanges = false;
+    size_t row_bytes = 0;                   // the most that an exchange has of an atom
     int n_any = 0;                          // calls of any_hook in a step, for a rank without atoms
     std::vector<int> owner_rank, owner_row; // of each atom, ghosts too
 };

@@ -376,6 +376,26 @@ void mlff_host_release(mlff_device device, void *memory)
         gpu->release_host(memory);
 }
 
+mlff_status mlff_memory_share(mlff_device device, void *memory, mlff_memory_handle *handle_out)
+{
+    if (!memory || !handle_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_memory_share: memory and handle_out must be given");
+    if (device.kind == MLFF_CPU) return mlff_fail(MLFF_ERR_UNSUPPORTED, "mlff_memory_share: memory of a GPU is expected");
+    GPU_CALL(memory_share(device.index, memory, handle_out));
+}
+
+mlff_status mlff_memory_open(mlff_device device, const mlff_memory_handle *handle, void **memory_out)
+{
+    if (!handle || !memory_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_memory_open: handle and memory_out must be given");
+    if (device.kind == MLFF_CPU) return mlff_fail(MLFF_ERR_UNSUPPORTED, "mlff_memory_open: memory of a GPU is expected");
+    GPU_CALL(memory_open(device.index, handle, memory_out));
+}
+
+void mlff_memory_close(mlff_device device, void *memory)
+{
+    const device_plugin *gpu;
+    if (memory && device.kind != MLFF_CPU && device_plugin_get(&gpu) == MLFF_OK) gpu->memory_close(device.index, memory);
+}
+
 #define SUM_ROWS(type)                                                                                                           \
     for (int64_t j = begin; j < end; j++) {                                                                                      \
         const type *addend = (const type *)rows->from + (rows->from_row ? rows->from_row[j] : j) * rows->width;                  \
@@ -387,11 +407,11 @@ static void rows_on_cpu(const mlff_rows *rows)
     const size_t bytes = (size_t)rows->width * (size_t)rows->element_bytes;
     for (int k = 0; k < rows->n_rows; k++) {
         char *to = (char *)rows->to + (size_t)(rows->to_row ? rows->to_row[k] : k) * bytes;
-        if (!rows->first) {
+        if (!rows->first && !rows->add) {
             memcpy(to, (const char *)rows->from + (size_t)(rows->from_row ? rows->from_row[k] : k) * bytes, bytes);
             continue;
         }
-        const int64_t begin = rows->first[k], end = rows->first[k + 1];
+        const int64_t begin = rows->first ? rows->first[k] : k, end = rows->first ? rows->first[k + 1] : k + 1;
         if (!rows->add) memset(to, 0, bytes);
         if (rows->element_bytes == 4)
             SUM_ROWS(float)
@@ -418,7 +438,7 @@ mlff_status mlff_device_rows(mlff_device device, const mlff_rows *rows, void *st
                                 .from = {rows->from},
                                 .width = rows->width,
                                 .n_rows = rows->n_rows,
-                                .add = rows->first && rows->add,
+                                .add = rows->add,
                                 .to_row = rows->to_row,
                                 .first = rows->first,
                                 .row = rows->from_row};

@@ -71,8 +71,8 @@ typedef struct gpu_dynamics_state {
 
 /* Rows of an array, gathered from or summed over arrays in the memory of several GPUs. Rows are of `width` floats, a multiple of 4.
  * Row k of n_rows, k' = to_row[k] or, without to_row, to_first + k:
- *   first NULL: to[k'] = from[source[k]][row[k]];  else: the sum of from[source[j]][row[j]], j = first[k] … first[k + 1] − 1, in order,
- *   and of to[k'] before them if `add` is not 0. Without `source` all are rows of from[0]; without `row`, row j is j. */
+ *   first NULL: to[k'] = from[source[k]][row[k]];  else: the sum of from[source[j]][row[j]], j = first[k] … first[k + 1] − 1, in order;
+ *   if `add` is not 0, added to to[k']. Without `source` all are rows of from[0]; without `row`, row j is j. */
 enum { DEVICE_MAX_SOURCES = 64 };
 typedef struct device_rows {
     float *to;
@@ -113,6 +113,11 @@ typedef struct device_plugin {
     /* Page-locked memory of the host that all GPUs read and write. */
     mlff_status (*allocate_host)(int index, size_t bytes, void **memory_out);
     void (*release_host)(void *memory);
+
+    /* Memory of `allocate` in other processes: a handle of 64 bytes. */
+    mlff_status (*memory_share)(int index, void *memory, void *handle_out);
+    mlff_status (*memory_open)(int index, const void *handle, void **memory_out);
+    void (*memory_close)(int index, void *memory);
 
     /* ---- evaluators: options->device.index, options->precision */
     /* Fails with MLFF_ERR_UNSUPPORTED for an architecture, model or precision without GPU kernels. */

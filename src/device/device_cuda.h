@@ -68,6 +68,9 @@ mlff_status cuda_move_domain(int move, const struct domain_motion *motion, void 
 mlff_status cuda_peers_connect(const int *indices, int n);
 mlff_status cuda_stream_wait(void *stream, void *event);
 mlff_status cuda_rows_exchange(int index, const device_rows *rows, void *stream);
+mlff_status cuda_memory_share(int index, void *memory, void *handle_out);
+mlff_status cuda_memory_open(int index, const void *handle, void **memory_out);
+void cuda_memory_close(int index, void *memory);
 mlff_status cuda_zero(int index, void *memory, size_t bytes, void *stream);
 mlff_status cuda_allocate_host(int index, size_t bytes, void **memory_out);
 void cuda_release_host(void *memory);

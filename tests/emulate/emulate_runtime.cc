@@ -7,6 +7,10 @@
 // run at once. A capture is a list of that work with its parameters, in the
 // order of the calls. Calls that CUDA refuses are refused here: a range outside of every block, a fork that
 // is not joined, an allocation during a capture, more shared memory than a kernel was granted.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -64,7 +68,14 @@ struct planned_failure {
     bool came;
 };
 
+enum { PAGE = 4096 }; // of memory of the device, which can be shared
+struct shared_block { // a cudaIpcMemHandle_t
+    int process, file;
+    size_t bytes;
+};
+
 std::recursive_mutex lock;
+std::map<void *, size_t> opened; // memory of other processes
 // Not destroyed at the end: what a lost GPU held is the driver's to take back, and no leak.
 std::map<uintptr_t, block> &blocks = *new std::map<uintptr_t, block>;
 CUstream_st default_stream;
@@ -233,7 +244,8 @@ bool legal_index(int index)
 cudaError_t allocate(void **memory, size_t bytes, bool device)
 {
     if (device && counts.block_bytes + (int64_t)bytes > memory_bytes()) return answer(cudaErrorMemoryAllocation);
-    void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    const size_t unit = device ? PAGE : 256;
+    void *p = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
     if (!p) return answer(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);
     blocks[(uintptr_t)p] = {bytes, device};
@@ -455,6 +467,48 @@ cudaError_t cudaFreeHost(void *memory)
     std::lock_guard<std::recursive_mutex> guard(lock);
     cudaError_t error = enter(__func__), freed = release(memory, false);
     return error != cudaSuccess ? error : freed;
+}
+
+// The block's pages become those of a file that other processes map.
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
+{
+    ENTER_UNCAPTURED;
+    auto found = blocks.find((uintptr_t)memory);
+    if (found == blocks.end() || !found->second.on_device) return answer(cudaErrorInvalidValue);
+    drain_all();
+    const size_t bytes = (found->second.bytes + PAGE - 1) / PAGE * PAGE;
+    const shared_block shared = {getpid(), memfd_create("emulated", 0), bytes};
+    if (shared.file < 0 || ftruncate(shared.file, (off_t)bytes) != 0 || write(shared.file, memory, bytes) != (ssize_t)bytes ||
+        mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared.file, 0) != memory)
+        return answer(cudaErrorMemoryAllocation);
+    memcpy(handle, &shared, sizeof shared);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned)
+{
+    ENTER_UNCAPTURED;
+    shared_block shared;
+    memcpy(&shared, &handle, sizeof shared);
+    if (shared.process == getpid()) return answer(cudaErrorInvalidValue);
+    const std::string name = "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.file);
+    const int file = open(name.c_str(), O_RDWR);
+    *memory = file < 0 ? MAP_FAILED : mmap(NULL, shared.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0) close(file);
+    if (*memory == MAP_FAILED) return answer(cudaErrorInvalidValue);
+    opened[*memory] = shared.bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *memory)
+{
+    ENTER_UNCAPTURED;
+    auto found = opened.find(memory);
+    if (found == opened.end()) return answer(cudaErrorInvalidValue);
+    drain_all();
+    munmap(memory, found->second);
+    opened.erase(found);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)

@@ -179,6 +179,17 @@ static void test_rows(void **state)
     assert_int_equal(mlff_device_rows(gpu, &odd, NULL), MLFF_ERR_USAGE);
     assert_int_equal(mlff_device_rows(gpu, &wide, NULL), MLFF_ERR_USAGE);
     assert_int_equal(mlff_device_rows(cpu, NULL, NULL), MLFF_ERR_USAGE);
+    // Memory of other processes: tests/lammps opens it.
+    mlff_memory_handle handle;
+    void *memory, *opened;
+    assert_ok(mlff_device_allocate(gpu, 100, &memory));
+    assert_ok(mlff_memory_share(gpu, memory, &handle));
+    assert_int_equal(mlff_memory_open(gpu, &handle, &opened), MLFF_ERR_DEVICE); // of this process
+    assert_int_equal(mlff_memory_share(gpu, to, &handle), MLFF_ERR_DEVICE);
+    assert_int_equal(mlff_memory_share(cpu, to, &handle), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_memory_open(cpu, &handle, &opened), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_memory_open(gpu, NULL, &opened), MLFF_ERR_USAGE);
+    mlff_device_release(gpu, memory);
     assert_given_back(&before, "rows", 0);
 }
 

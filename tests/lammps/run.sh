@@ -22,6 +22,7 @@ lammps() { # RANKS INPUT ARGUMENTS…
     shift 2
     rm -f log.lammps
     timeout 200 mpirun --oversubscribe -np "$ranks" "$bin/lmp_mlff" -in "$here/$input" "$@" >out 2>err </dev/null || fail "lmp_mlff on $ranks ranks: $input $*"
+    cp out out.run
 }
 
 # compare MODEL_FILE RANKS SYSTEM_ARGUMENTS…: energies of atoms and forces of LAMMPS against mlff eval.
@@ -288,7 +289,7 @@ test_hostile() {
     attack 'atom 0 .*nan|Expected floating point|not a valid|did not assign all|Did not assign all' "$style" "$water"
 }
 
-# An emulated GPU (MLFF_CUDA_PLUGIN): images are copied there, rows of other ranks through the host; each rank has its own device.
+# An emulated GPU (MLFF_CUDA_PLUGIN): images are copied there, rows of other ranks by each route; each rank has its own device.
 test_gpu() {
     [ -n "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin"; exit 77; }
     export MLFF_DEVICE=cuda MLFF_EMULATE_DEVICES=2
@@ -299,7 +300,11 @@ test_gpu() {
     MLFF_EMULATE_DEVICES=1 compare water.safetensors 2 molecule 1 # more ranks than GPUs
     "$mlff" new --arch painn --features 32 --layers 3 --rbf 8 --cutoff 3.0 --elements Si --seed 3 -o silicon.safetensors >/dev/null || fail "mlff new"
     for ranks in 1 2 4; do compare silicon.safetensors $ranks silicon 1; done # periodic images, of own atoms and of others'
-    MLFF_MPI_DEVICE_MEMORY=1 compare silicon.safetensors 2 silicon 1 # an MPI that reads device memory, which is the host's here
+    for route in peer host mpi; do # mpi: an MPI that reads device memory, which is the host's here
+        MLFF_EXCHANGE=$route compare silicon.safetensors 2 silicon 1
+        grep -q "by route $route" out.run || fail "not by route $route"
+    done
+    MLFF_EXCHANGE=post fails once 'MLFF_EXCHANGE=post: expected host, mpi or peer' -var model silicon.safetensors -var precision float32 -var virials no
     # Activations of 1e9, beyond the range of halves: all ranks repeat the step with float32's range. Energies and forces are brought to some 50 eV/Å.
     cp water.safetensors large.safetensors
     python3 "$systems" scale large.safetensors representation.embedding.weight 100 && python3 "$systems" scale large.safetensors output_modules.0.outnet.1.weight 1e-9 || fail "systems.py scale"

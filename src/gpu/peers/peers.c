@@ -2,6 +2,8 @@
 // peers.c: GPUs that read each other's memory, and memory that all can read: functions of the plugin's struct.
 #include "peers.h"
 
+#include <string.h>
+
 #include "device/device_cuda.h"
 
 static mlff_status connect(int from, int to)
@@ -73,4 +75,33 @@ mlff_status cuda_zero(int index, void *memory, size_t bytes, void *stream)
     CUDA_TRY(cudaMemsetAsync(memory, 0, bytes, stream), "clearing rows");
 done:
     return status;
+}
+
+_Static_assert(sizeof(cudaIpcMemHandle_t) == 64, "the size of a handle");
+
+mlff_status cuda_memory_share(int index, void *memory, void *handle_out)
+{
+    mlff_status status = MLFF_OK;
+    cudaIpcMemHandle_t handle;
+    PLUGIN_TRY(cuda_use(index));
+    CUDA_TRY(cudaIpcGetMemHandle(&handle, memory), "sharing memory with another process");
+    memcpy(handle_out, &handle, sizeof handle);
+done:
+    return status;
+}
+
+mlff_status cuda_memory_open(int index, const void *handle, void **memory_out)
+{
+    mlff_status status = MLFF_OK;
+    cudaIpcMemHandle_t copy;
+    memcpy(&copy, handle, sizeof copy);
+    PLUGIN_TRY(cuda_use(index));
+    CUDA_TRY(cudaIpcOpenMemHandle(memory_out, copy, cudaIpcMemLazyEnablePeerAccess), "opening another process's memory");
+done:
+    return status;
+}
+
+void cuda_memory_close(int index, void *memory)
+{
+    if (memory && !cuda_stuck() && cuda_use(index) == MLFF_OK) cudaIpcCloseMemHandle(memory);
 }
