@@ -489,6 +489,7 @@ test_analyze_formats() {
         run 0 analyze run.$suffix --topology run.extxyz --frame-time 0.5 --geometry --json
         alike molecule out n_frames msd.msd_angstrom2.0 msd.msd_angstrom2.9 geometry.0.mean geometry.3.standard_deviation
         [ $suffix = dcd ] || alike molecule out temperature.mean_kelvin
+        run 0 analyze run.$suffix --topology ethanol --geometry # of --system
         run 0 analyze box.$suffix --topology box.extxyz --frame-time 0.5 --pair O-H --range 3 --json
         alike liquid out n_frames msd.msd_angstrom2.9 rdf.g.39 rdf.coordination.39 rdf.coordination.119
         "$mlff" analyze - --topology box.extxyz --frame-time 0.5 >out 2>err <box.$suffix || fail "box.$suffix from a pipe"

@@ -180,7 +180,7 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
     {"input-format", 0, "NAME",                                                                                                  \
      "format of INPUT: extxyz, poscar, pdb, cif, lammps-data, lammps-dump,\ndcd or netcdf (default: from name and content)"},    \
     {                                                                                                                            \
-        "topology", 0, "FILE", "a structure of the same atoms, in any of these formats: the elements of DCD, NetCDF and dumps"   \
+        "topology", 0, "FILE", "a structure of the same atoms, or a built-in molecule: the elements of DCD, NetCDF and dumps"    \
     }
 #define CLI_FORMAT_OPTION                                                                                                        \
     {                                                                                                                            \

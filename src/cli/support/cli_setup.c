@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli.h"
@@ -145,25 +146,37 @@ static mlff_status take_first(mlff_reader *reader, const char *path, mlff_system
     return status;
 }
 
+// The first frame of a file, or a built-in molecule, which has no file.
+static mlff_status read_topology(const char *name, mlff_system **system_out)
+{
+    int n = 0;
+    const mlff_builder_info *builders = mlff_builders(&n);
+    for (int k = 0; access(name, F_OK) != 0 && k < n; k++)
+        if (strcmp(builders[k].name, name) == 0) return mlff_system_build(name, 0, 0, system_out);
+    mlff_reader *reader = NULL;
+    mlff_status status = mlff_reader_open(name, NULL, &reader);
+    if (status == MLFF_OK) status = take_first(reader, name, system_out);
+    mlff_reader_destroy(reader);
+    return status;
+}
+
 mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out)
 {
     mlff_status status = MLFF_OK;
-    mlff_reader *reader = NULL, *other = NULL;
+    mlff_reader *reader = NULL;
     mlff_system *topology = NULL;
     const bool has_options = cli_has_option(arguments, "input-format");
     const char *structure = has_options ? cli_text(arguments, "topology", NULL) : NULL;
 
     MLFF_TRY(mlff_reader_open(path, has_options ? cli_text(arguments, "input-format", NULL) : NULL, &reader));
     if (structure) {
-        MLFF_TRY(mlff_reader_open(structure, NULL, &other));
-        MLFF_TRY(take_first(other, structure, &topology));
+        MLFF_TRY(read_topology(structure, &topology));
         MLFF_TRY(mlff_reader_set_topology(reader, topology));
     }
     *reader_out = reader;
     reader = NULL;
 done:
     mlff_system_destroy(topology);
-    mlff_reader_destroy(other);
     mlff_reader_destroy(reader);
     return status;
 }
