@@ -1396,7 +1396,7 @@ test_ani() {
         "$(awk -v a="$a" -v b="$b" 'BEGIN { d = a - b; if (d < 0) d = -d; printf "%.9g", d / sqrt(2) }')" 1e-4
     value results.json frames.0.force_deviations_ev_per_ang.2.2 >/dev/null
     model
-    refused 1 'no ensemble' eval model.safetensors water.xyz --uncertainty --json refused.json --device cpu
+    refused 1 'not an ensemble' eval model.safetensors water.xyz --uncertainty --json refused.json --device cpu
     [ ! -s out ] || fail "a table above an error: $(head -3 out)"
 
     local info=$shared/data/ani2x/ani-2x_8x.info
@@ -1423,7 +1423,7 @@ test_orb() {
     if grep -q energy_deviation_ev results.json; then fail "deviations of an ensemble that is none"; fi
     run 0 info v3.safetensors --json
     says force_errors
-    refused 1 'no ensemble' eval v2.safetensors water.xyz --uncertainty --json refused.json --device cpu
+    refused 1 'not an ensemble' eval v2.safetensors water.xyz --uncertainty --json refused.json --device cpu
     printf '1\nLattice="0 2.025 2.025 2.025 0 2.025 2.025 2.025 0" pbc="T T T"\nAl 0 0 0\n' >fcc.xyz
     cat fcc.xyz fcc.xyz >twice.xyz
     run 0 eval v2.safetensors twice.xyz --device cpu

@@ -157,7 +157,7 @@ static void test_direct_forces(void **state)
     assert_int_equal(callable.properties, MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS);
     assert_non_null(strstr(callable.notes, "not the derivative of its energy"));
     mlff_callable_destroy(&callable);
-    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energy_deviations = &energy}), "no ensemble");
+    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energy_deviations = &energy}), "not an ensemble");
     mlff_system_destroy(water);
     mlff_evaluator_destroy(evaluator);
     mlff_model_destroy(model);
