@@ -824,6 +824,12 @@ test_devices_cuda() {
 
     model --features 64 --layers 1
     water
+    # Labels by two GPUs are those by one, to the byte.
+    run 0 new --arch painn --features 32 --layers 1 --elements H,O -o teacher.safetensors
+    run 0 sample teacher.safetensors --system h2o -o samples.extxyz --n-samples 5 --methods thermal --device cpu
+    run 0 label teacher.safetensors samples.extxyz -o one.extxyz --device cuda:0
+    run 0 label teacher.safetensors samples.extxyz -o two.extxyz --device cuda:0,1
+    cmp one.extxyz two.extxyz || fail "labels by two GPUs differ"
     MLFF_EMULATE_DEVICES=0 refused 1 'no GPU: the driver sees none; use --device cpu' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DRIVER=0 refused 1 'no NVIDIA driver' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DRIVER=11080 refused 1 'driver is for CUDA 11.8.* needs one for CUDA 12.0' eval model.safetensors water.xyz --device cuda

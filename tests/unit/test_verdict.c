@@ -220,6 +220,7 @@ static void test_verdicts(void **state)
     static const char *const all[] = {"error.forces",  "error.energy", "speed",   "stability.nve",
                                       "stability.hot", "structure",    "spectrum"};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) assert_bar(verdict, all[k], MLFF_BAR_PASSED);
+    assert_null(strstr(find_bar(verdict, "error.energy")->text, "shifted"));
     const double ratio = find_bar(verdict, "speed")->value;
     assert_true(ratio > 0.2 && ratio < 5);
     mlff_verdict_destroy(verdict);
@@ -238,6 +239,27 @@ static void test_verdicts(void **state)
     assert_bar(verdict, "structure", MLFF_BAR_NOT_MEASURED);
     assert_int_equal(mlff_verdict_passed(verdict), 0);
     mlff_verdict_destroy(verdict);
+
+    // Labels of another zero of the energy, 3 eV for three atoms: told as that.
+    mlff_dataset *shifted = NULL;
+    assert_int_equal(mlff_dataset_create(&shifted), MLFF_OK);
+    for (int64_t k = 0; k < mlff_dataset_size(test); k++) {
+        mlff_system *system = NULL;
+        assert_int_equal(mlff_dataset_get(test, k, &system), MLFF_OK);
+        const mlff_labels labels = {.energy = system->label_energy + 3.0, .forces = system->label_forces, .weight = 1};
+        assert_int_equal(mlff_dataset_add(shifted, system, &labels), MLFF_OK);
+        mlff_system_destroy(system);
+    }
+    options.compare_ps = 0;
+    assert_int_equal(mlff_verdict_create(student, NULL, shifted, rest, &options, &verdict), MLFF_OK);
+    assert_bar(verdict, "error.energy", MLFF_BAR_FAILED);
+    double shift = 0;
+    const char *told = strstr(find_bar(verdict, "error.energy")->text, "all are shifted by ");
+    assert_non_null(told);
+    assert_int_equal(sscanf(told, "all are shifted by %lf meV/atom", &shift), 1);
+    assert_true(fabs(shift + 1000) < 100); // max_energy_error is 100 meV/atom, and the student passed
+    mlff_verdict_destroy(verdict);
+    mlff_dataset_destroy(shifted);
 
     // Random weights: wrong forces, and dynamics that fall apart are failed bars, no failure of the call.
     mlff_model *random = NULL;

@@ -63,8 +63,8 @@ static void print_bars(const mlff_verdict *verdict)
     const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
     printf("%-14s %-12s %12s %12s  %s\n", "bar", "", "measured", "limit", "");
     for (int k = 0; k < n; k++)
-        cli_print("%-14s %-12s %12.4g %2s %9.4g  %s: %s%s%s\n", bars[k].name, states[bars[k].state], bars[k].value,
-                  bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit[0] ? bars[k].unit : "-", bars[k].system,
+        cli_print("%-14s %-12s %12.4g %2s %9.4g  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], bars[k].value,
+                  bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit, bars[k].unit[0] ? ": " : "", bars[k].system,
                   bars[k].system[0] ? ": " : "", bars[k].text);
     printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
 }

@@ -7,7 +7,7 @@
 #include "mlff_train.h"
 
 #define CLI_TEACHER_OPTIONS                                                                                                      \
-    {"device", 0, "DEVICE", "of a model: auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                         \
+    {"device", 0, "DEVICE", "of a model: auto, cpu, cuda:0 or cuda:0,1 (auto: a GPU if one works, else the CPU)"},               \
         {"precision", 0, "PRECISION", "of a model: float32, float64 (CPU), or, on a GPU, tf32, bf16 (float32)"},                 \
         {"threads", 0, "N", "CPU threads of a model, processes of xtb and KIM (all cores this process may use)"},                \
     {                                                                                                                            \

@@ -52,7 +52,8 @@ static mlff_status check_labels(const mlff_system *system, const mlff_labels *la
     size_t k;
 
     if (!has_energy && !labels->forces && !labels->stress && !labels->atom_energies)
-        return mlff_fail(MLFF_ERR_VALUE, "%s: no label (energy, forces, stress or atom energies)", name);
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "%s: no label (energy, forces, stress or atom energies); mlff label TEACHER FILE adds them", name);
     if (has_energy && !isfinite(labels->energy)) return mlff_fail(MLFF_ERR_VALUE, "%s: the energy is not finite", name);
     if (labels->forces && (k = first_not_finite(labels->forces, 3 * n)) < 3 * n)
         return mlff_fail(MLFF_ERR_VALUE, "%s: the force on atom %zu is not finite", name, k / 3);
