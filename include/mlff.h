@@ -123,7 +123,8 @@ MLFF_API int mlff_model_extrapolates_at(const mlff_model *model, double temperat
 /* ---- halo ------------------------------------------------------------------------------------ */
 
 /* Exchange of ghost atoms' features between processes, layer by layer. All of them make the same calls in the same order.
- * forward: after layer `layer`, fills the rows of ghosts of each array from their owners.
+ * forward: after layer `layer`, fills the rows of ghosts of each array from their owners; on a GPU also before the reverse pass of each
+ * layer, for adjoints, so that `reverse` is not called.
  * reverse: before the reverse pass of layer `layer` is finished, adds the rows of ghosts to their owners' and zeroes them.
  * The time in these functions is no part of a stage on the CPU; on a GPU it is one of the stage beside it.
  * Arrays are [n_atoms][width] of `element_bytes` (4 or 8) bytes, at `location`, on `stream`; their number, and the order of the

@@ -346,7 +346,7 @@ static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_consta
 static __global__ void __launch_bounds__(128) transpose_count_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
+    if (i >= step.call->n_atoms || (step.neighbors.drop_ghost_pairs && !step.neighbors.owned[i])) return;
     const int length = step.neighbors.row_length[i], row = i * step.neighbors.row_capacity;
     for (int k = lane; k < length; k += 32) {
         const int j = step.neighbors.edges[row + k].packed >> step.neighbors.tag_bits,
@@ -382,6 +382,17 @@ static __global__ void __launch_bounds__(128) transpose_fill_kernel(const __grid
     }
     __syncwarp();
     if (lane == 0) step.neighbors.incoming_count[j] = length;
+}
+
+// With halo hooks the rows of owned atoms are whole, and those of ghosts become their transpose: the list is symmetric then.
+static __global__ void __launch_bounds__(128) ghost_rows_kernel(const __grid_constant__ gpu_step step, int unused)
+{
+    const int lane = threadIdx.x % 32, j = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (j >= step.call->n_atoms || step.neighbors.owned[j]) return;
+    const int length = step.neighbors.incoming_count[j];
+    const size_t row = (size_t)j * step.neighbors.row_capacity;
+    for (int k = lane; k < length; k += 32) step.neighbors.edges[row + k] = step.neighbors.incoming_edges[row + k];
+    if (lane == 0) step.neighbors.row_length[j] = length;
 }
 
 // Blocks of a cluster, so that the model's next kernel finds whole clusters of multiprocessors free.
@@ -464,5 +475,8 @@ int gpu_launch_reverse(const gpu_step *step, const gpu_plan *plan, void *stream)
     const int blocks = (plan->n_atoms + 3) / 4;
     if (step->neighbors.given_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
     int error = launch(transpose_count_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
-    return error ? error : launch(transpose_fill_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    if (error == 0) error = launch(transpose_fill_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    if (error != 0 || !step->neighbors.drop_ghost_pairs) return error;
+    error = launch(ghost_rows_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    return error ? error : launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
 }

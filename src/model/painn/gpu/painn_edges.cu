@@ -7,6 +7,8 @@
 //     x̄_j += [W^q∘q̄'_i | W^R∘P | W^μ∘Q] ;  μ̄_j += (W^μ∘x^μ_j)∘μ̄'_i
 //     κ += Σ_f x^q∘q̄'∘dW^q + x^R∘P∘dW^R + x^μ∘Q∘dW^μ ;  ū_c += Σ_f W^R∘x^R∘μ̄'_i,c
 //   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
+//   With halo hooks q̄' and μ̄' of ghosts come from their owners, and g_(i,j) is known where the sender j is owned: the sums of all processes
+//   are complete, and no x̄ or μ̄ of ghosts is computed.
 //
 // W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves); dW is the
 // derivative of that polynomial. Only dW needs degree 4: the forward pass has a table of degree 3. A warp handles one atom and a slice of
@@ -266,11 +268,16 @@ template <int SLICES> struct edge_gradients {
 
 // An atom's edges from the neighbor list, one incoming and one outgoing for each lane; known long before the gradients.
 struct pairs_of_atom {
+    static __device__ __forceinline__ bool sends(const gpu_neighbors &list, int sender)
+    {
+        return !list.drop_ghost_pairs || list.owned[sender];
+    }
     int i, n_in, n_out; // n_in = n_out in a symmetric list
     size_t row;
     float4 in, out;          // u and d of an incoming edge, reversed, and of an outgoing one
     int back;                // index of the outgoing edge's reverse
     float core_in, core_out; // slopes of their core repulsion
+    bool known_in, known_out; // their gradients were computed here
 
     // Reverses found on another stream are available only after begin_stage.
     __device__ __forceinline__ pairs_of_atom(const painn_gpu_step &step, int atom, bool reverses_are_there)
@@ -285,9 +292,11 @@ struct pairs_of_atom {
     {
         in = k < n_in ? *(const float4 *)step.gpu.neighbors.incoming[row + k].u : make_float4(0, 0, 0, 1);
         out = k < n_out ? *(const float4 *)step.gpu.neighbors.edges[row + k].u : make_float4(0, 0, 0, 1);
+        const gpu_neighbors &list = step.gpu.neighbors;
+        known_in = k < n_in && sends(list, i);
+        known_out = k < n_out && (!list.drop_ghost_pairs || sends(list, list.edges[row + k].packed >> list.tag_bits));
         core_in = core_out = 0;
         if (!step.core_radius) return;
-        const gpu_neighbors &list = step.gpu.neighbors;
         if (k < n_in) core_in = core_slope(step, list.incoming[row + k].packed >> list.tag_bits, list.species[i], in.w);
         if (k < n_out) core_out = core_slope(step, i, list.edges[row + k].species, out.w);
     }
@@ -324,10 +333,11 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
         const edge_gradients<SLICES> of_in(step, k < pairs.n_in ? pairs.row + k : 0), of_out(step, back);
         const float4 r = make_float4(-pairs.in.x, -pairs.in.y, -pairs.in.z, pairs.in.w);
         // Pairs (j, i) and (i, j).
-        float3 in = add_core(of_in.of_pair(r), pairs.core_in, r),
-               out = add_core(of_out.of_pair(pairs.out), pairs.core_out, pairs.out);
-        if (k >= pairs.n_in) in = make_float3(0, 0, 0);
-        if (k >= pairs.n_out) out = make_float3(0, 0, 0);
+        float3 in = of_in.of_pair(r), out = of_out.of_pair(pairs.out);
+        if (!pairs.known_in) in = make_float3(0, 0, 0);
+        if (!pairs.known_out) out = make_float3(0, 0, 0);
+        in = add_core(in, pairs.core_in, r);
+        out = add_core(out, pairs.core_out, pairs.out);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;

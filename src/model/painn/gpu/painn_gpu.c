@@ -127,12 +127,13 @@ static painn_gpu_step step_of_reach(const gpu_evaluator *e, const painn_gpu_step
     return step;
 }
 
-// The reverse of message l: of the senders, and of receivers' adjoints below. With halo hooks senders are all atoms.
+// The reverse of message l: of the senders, and of receivers' adjoints below. With halo hooks the senders are the owned atoms, and all
+// receivers have adjoints.
 static painn_gpu_step step_of_senders(const gpu_evaluator *e, const painn_gpu_step *full, const gpu_plan *plan, int l)
 {
     const int L = full->n_layers;
     painn_gpu_step step = *full;
-    if (l > 0 && !e->has_halo) step = step_of_reach(e, full, plan, L - l);
+    if (l > 0 || e->has_halo) step = step_of_reach(e, full, plan, L - l);
     step.call_above = e->has_halo ? full->gpu.call : step_of_reach(e, full, plan, L - l - 1).gpu.call;
     return step;
 }
@@ -157,15 +158,11 @@ done:
     return status;
 }
 
-// Exchanges ghosts' features with their owners, or their adjoints: values of each atom, in any layout.
-static mlff_status exchange(gpu_evaluator *e, const painn_gpu_step *step, int forward, int layer, cudaStream_t stream)
+// With halo hooks: ghosts' values of an array of floats come from their owners, in any layout.
+static mlff_status exchange(gpu_evaluator *e, int layer, float *data, int width, cudaStream_t stream)
 {
-    int F = step->n_features;
-    const mlff_halo_array there = {step->state[layer + forward], 6 * F, sizeof(float)},
-                          back = {step->sender, 6 * F, sizeof(float)};
-    if (!e->has_halo) return MLFF_OK;
-    return forward ? e->halo.forward(e->halo.context, layer, &there, 1, MLFF_DEVICE_MEMORY, stream)
-                   : e->halo.reverse(e->halo.context, layer, &back, 1, MLFF_DEVICE_MEMORY, stream);
+    const mlff_halo_array array = {data, width, sizeof(float)};
+    return e->has_halo ? e->halo.forward(e->halo.context, layer, &array, 1, MLFF_DEVICE_MEMORY, stream) : MLFF_OK;
 }
 
 static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
@@ -178,7 +175,7 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
         const painn_gpu_step rows = step_of_reach(e, step, plan, L - 1 - l);
         CUDA_TRY(painn_gpu_launch_message(&rows, plan, l, stream), "launching a message");
         CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 0, stream), "launching an update");
-        if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
+        if (l + 1 < L) PLUGIN_TRY(exchange(e, l, step->state[l + 1], 6 * step->n_features, stream));
     }
     if (separate) {
         // Concurrent with the backward pass, after the search for reverses.
@@ -190,9 +187,9 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
     if (plan->forces) {
         for (int l = L - 1; l >= 0 && !fused; l--) {
             const painn_gpu_step senders = step_of_senders(e, step, plan, l), rows = step_of_reach(e, step, plan, L - l);
+            PLUGIN_TRY(exchange(e, l, step->adjoint, 4 * step->n_features, stream));
             CUDA_TRY(painn_gpu_launch_edges(&senders, plan, l, stream), "launching a message's reverse");
             if (l == 0) break;
-            PLUGIN_TRY(exchange(e, step, 0, l, stream));
             CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 1, stream), "launching an update's reverse");
         }
         if (!fused || separate) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
@@ -298,7 +295,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (options->halo) {
         base->halo = *options->halo;
         base->has_halo = 1;
-        base->step.neighbors.drop_ghost_pairs = 1; // a ghost's features are its owner's
+        base->step.neighbors.drop_ghost_pairs = 1;
     }
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_GPU_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_GPU_HALVES
