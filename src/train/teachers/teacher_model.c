@@ -202,7 +202,8 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     evaluator.n_threads = options->n_threads;
     evaluator.skin_angstrom = 0; // structures come in any order
     MLFF_TRY(mlff_evaluator_create(model, &evaluator, &state->evaluator));
-    state->batch_atoms = options->device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU;
+    state->batch_atoms = options->device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
+    if (options->n_devices > 1) state->batch_atoms *= options->n_devices;
     MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
     snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
     snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
