@@ -149,12 +149,15 @@ static const double *planes_z(const decomposition *d, int x, int y)
     return d->planes[2] + (size_t)(x * d->grid[1] + y) * (size_t)(d->grid[2] + 1);
 }
 
-// Samples within layer x and column y (−1: all).
+// Samples within layer x and column y (−1: all): of each run of atoms one, at random, since a fixed distance would take the same site of each
+// cell of a crystal.
 static int collect_sample(decomposition *d, int k, int x, int y)
 {
     const size_t stride = ((size_t)d->n_atoms + SAMPLES - 1) / SAMPLES;
     int n = 0;
-    for (size_t i = 0; i < (size_t)d->n_atoms; i += stride) {
+    for (size_t begin = 0; begin < (size_t)d->n_atoms; begin += stride) {
+        const size_t i = begin + (size_t)((double)stride * base_random_uniform(1, 0, begin));
+        if (i >= (size_t)d->n_atoms) break;
         const double *f = d->fraction + 3 * i;
         if (x >= 0 && part_of(d->planes[0], d->grid[0], f[0]) != x) continue;
         if (y >= 0 && part_of(planes_y(d, x), d->grid[1], f[1]) != y) continue;

@@ -274,9 +274,9 @@ struct pairs_of_atom {
     }
     int i, n_in, n_out; // n_in = n_out in a symmetric list
     size_t row;
-    float4 in, out;          // u and d of an incoming edge, reversed, and of an outgoing one
-    int back;                // index of the outgoing edge's reverse
-    float core_in, core_out; // slopes of their core repulsion
+    float4 in, out;           // u and d of an incoming edge, reversed, and of an outgoing one
+    int back;                 // index of the outgoing edge's reverse
+    float core_in, core_out;  // slopes of their core repulsion
     bool known_in, known_out; // their gradients were computed here
 
     // Reverses found on another stream are available only after begin_stage.
