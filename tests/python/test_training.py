@@ -106,14 +106,19 @@ class Distilling(unittest.TestCase):
             run = distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", n_threads=1, progress=tell, **settings)
             self.assertFalse(run.passed)  # 60 steps
             self.assertIn("error.forces", [bar["name"] for bar in run.verdict["bars"]])
+            self.assertRegex(str(run), r"^failed: .*error\.forces.*report\.html$")
+            self.assertLess(len(repr(run)), 200)
             self.assertEqual(run.history["step"][-1], 60)
             self.assertTrue(np.isfinite(run.history["validation_force_mae"]).all())
             self.assertEqual(read_history(out / "history.jsonl").keys(), run.history.keys())
             self.assertTrue(np.isfinite(energy(run.student(), atoms)))
             with self.assertRaises(MlffValueError):  # other settings
                 distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", **{**settings, "n_steps": 61})
-            with self.assertRaises(MlffUsageError):
-                distill(Teacher(EMT(), "emt"), [atoms], out, steps=3)
+            with self.assertRaisesRegex(MlffUsageError, "other seeds"):
+                distill(Teacher(EMT(), "emt"), [atoms, atoms], out, "demo", device="cpu", **settings)
+            with self.assertRaisesRegex(MlffUsageError, "steps is not a setting of distill; .*n_steps"):
+                distill(Teacher(EMT(), "emt"), [atoms], out / "new", steps=3)
+            self.assertFalse((out / "new").exists())
 
 
 if __name__ == "__main__":

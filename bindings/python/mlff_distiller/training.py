@@ -14,13 +14,14 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_double, c_int, c_int64, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -237,8 +238,14 @@ class Distillation:
 
     folder: pathlib.Path
     passed: bool
-    verdict: dict[str, Any]
-    history: dict[str, Array]
+    verdict: dict[str, Any] = field(repr=False)
+    history: dict[str, Array] = field(repr=False)
+
+    def __str__(self) -> str:
+        """One line: what failed, and where the student and its page are."""
+        failed = [bar["name"] for bar in self.verdict["bars"] if bar["state"] != "passed"]
+        told = "passed" if self.passed else f"failed: {', '.join(failed)}"
+        return f"{told}; student {self.folder / 'student.safetensors'}, page {self.folder / 'report.html'}"
 
     def student(self) -> Model:
         """The student."""
@@ -249,21 +256,24 @@ def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, 
     config = s.mlff_distill_config()
     lib.core.mlff_distill_preset(preset, byref(config))
     config.teacher = teacher.name
-    if isinstance(seeds, (str, os.PathLike)):
-        config.systems = lib.path_bytes(seeds)
-    else:
-        from ase.io import write
-
-        folder.mkdir(exist_ok=True)
-        path = folder / "seeds.extxyz"
-        if not path.exists():
-            write(path, [atoms.copy() for atoms in seeds], format="extxyz")
-        config.systems = lib.path_bytes(path)
     known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems"}
     for name, value in given.items():
         if name not in known:
             raise MlffUsageError(f"{name} is not a setting of distill; there are {', '.join(sorted(known))}")
         setattr(config, name, value)
+    if isinstance(seeds, (str, os.PathLike)):
+        config.systems = lib.path_bytes(seeds)
+        return config
+    from ase.io import write
+
+    text, path = io.StringIO(), folder / "seeds.extxyz"
+    write(text, [atoms.copy() for atoms in seeds], format="extxyz")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text(text.getvalue())
+    elif path.read_text() != text.getvalue():
+        raise MlffUsageError(f"{folder} holds a run of other seeds; give another folder")
+    config.systems = lib.path_bytes(path)
     return config
 
 
