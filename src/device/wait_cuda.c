@@ -13,7 +13,7 @@
 
 #include "device_cuda.h"
 
-enum { QUERIES = 256, SPIN_NS = 20000000, SLEEP_NS = 50000, LONGEST_GAP_NS = 1000000000, PATIENCE = 20 };
+enum { USUAL_LIMIT = 600, QUERIES = 256, SPIN_NS = 20000000, SLEEP_NS = 50000, LONGEST_GAP_NS = 1000000000, PATIENCE = 20 };
 
 static atomic_bool stuck;
 
@@ -22,8 +22,11 @@ static double limit(void)
 {
     const char *text = getenv("MLFF_GPU_TIMEOUT");
     char *end = NULL;
-    const double seconds = text && *text ? strtod(text, &end) : -1;
-    return end && *end == 0 && seconds >= 0 ? seconds : 600;
+    if (!text || !*text) return USUAL_LIMIT;
+    const double seconds = strtod(text, &end);
+    if (end != text && *end == 0 && seconds >= 0) return seconds;
+    host.warn("MLFF_GPU_TIMEOUT: \"%.40s\" is not a number of seconds, 0 or more; %d s are used", text, (int)USUAL_LIMIT);
+    return USUAL_LIMIT;
 }
 
 static int64_t clock_ns(void)

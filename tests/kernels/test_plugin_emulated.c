@@ -575,6 +575,46 @@ static void test_devices(void **state)
     mlff_event_destroy(gpu, end);
 }
 
+// A forced plan that no kernel has is refused: it gave wrong energies without a word.
+static void test_forced_plans(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"tile=7",    "tile=-1",     "tile=",           "tile=99999999999999999999",
+                                      "fused=4",   "fused",       "fused=0,,",       "cluster=3",
+                                      "cluster=0", "Fused=0",     "edge_mode=3",     "wgmma=2",
+                                      "small=17",  "cell_list=3", "overlap=x",       "=0",
+                                      ",",         "fused=0 ",    "fused=0;tile=16", "\xff\x01=3",
+                                      "fused=0x1"};
+    static const char *const good[] = {"", "fused=0", "tile=16,wgmma=1,edge_mode=2",
+                                       "cell_list=0,fused_search=0,small=0,cluster=8"};
+    static const char letters[] = "fusedtilcrwgmaovp_hn=,0123456789";
+    mlff_model *model = support_model(64, 2, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *evaluator = NULL;
+    char text[32];
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        setenv("MLFF_CUDA_PLAN", bad[k], 1);
+        assert_int_equal(create_on(model, MLFF_CUDA, &evaluator), MLFF_ERR_USAGE);
+        assert_non_null(strstr(mlff_last_error(), "MLFF_CUDA_PLAN: "));
+    }
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
+        setenv("MLFF_CUDA_PLAN", good[k], 1);
+        assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+        mlff_evaluator_destroy(evaluator);
+    }
+    for (uint64_t seed = 0; seed < 20000; seed++) {
+        const int length = 1 + (int)(base_random_uniform(seed, 0, 0) * 30);
+        for (int i = 0; i < length; i++)
+            text[i] = letters[(int)(base_random_uniform(seed, 1, (uint64_t)i) * (sizeof letters - 1))];
+        text[length] = 0;
+        setenv("MLFF_CUDA_PLAN", text, 1);
+        const mlff_status status = create_on(model, MLFF_CUDA, &evaluator);
+        if (status == MLFF_OK) mlff_evaluator_destroy(evaluator);
+        if (status != MLFF_OK && status != MLFF_ERR_USAGE) fail_msg("\"%s\": %s", text, mlff_last_error());
+    }
+    unsetenv("MLFF_CUDA_PLAN");
+    mlff_model_destroy(model);
+}
+
 // A kernel that never ends, in a process of its own, since a GPU is not used again after that. The emulated runtime aborts where a
 // call would wait for it.
 static void test_wait_for_all_work(void **state)
@@ -602,12 +642,11 @@ static void test_wait_for_all_work(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),       cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_ghosts),        cmocka_unit_test(test_host),
-                                       cmocka_unit_test(test_sums_apart),    cmocka_unit_test(test_host_stages),
-                                       cmocka_unit_test(test_clocks),        cmocka_unit_test(test_device),
-                                       cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_every_failure),
-                                       cmocka_unit_test(test_lost),          cmocka_unit_test(test_too_large),
-                                       cmocka_unit_test(test_wrong_build),   cmocka_unit_test(test_wait_for_all_work)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_devices),       cmocka_unit_test(test_rows),         cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_host),          cmocka_unit_test(test_sums_apart),   cmocka_unit_test(test_host_stages),
+        cmocka_unit_test(test_clocks),        cmocka_unit_test(test_device),       cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_every_failure), cmocka_unit_test(test_lost),         cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_wrong_build),   cmocka_unit_test(test_forced_plans), cmocka_unit_test(test_wait_for_all_work)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }

@@ -14,22 +14,50 @@
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
-// Plans that a developer compares, as "tile=16,wgmma=0,fused=1" (docs/guide/gpu.md). −1: not set.
-static void read_forced_plan(gpu_plan *plan)
+static bool has_tile(const gpu_kind *kind, long tile)
 {
+    const int *legal = kind->tiles;
+    while (legal && *legal >= 0 && *legal != tile) legal++;
+    return legal && *legal >= 0;
+}
+
+// Plans that a developer compares, as "tile=16,wgmma=0,fused=1" (docs/guide/gpu.md). −1: not set. A value that no kernel has would give
+// wrong results without a word.
+static mlff_status read_forced_plan(const gpu_kind *kind, gpu_plan *plan)
+{
+    enum { N_FIELDS = 9, MOST_BLOCKS = 8 };
     const struct {
         const char *name;
-        int *value;
-    } fields[] = {{"cluster=", &plan->cluster}, {"tile=", &plan->tile},
-                  {"wgmma=", &plan->wgmma},     {"edge_mode=", &plan->edge_mode},
-                  {"overlap=", &plan->overlap}, {"cell_list=", &plan->cell_list},
-                  {"fused=", &plan->fused},     {"fused_search=", &plan->fused_search},
-                  {"small=", &plan->small}};
-    const char *text = getenv("MLFF_CUDA_PLAN");
-    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) {
-        const char *at = text ? strstr(text, fields[k].name) : NULL;
-        *fields[k].value = at ? atoi(at + strlen(fields[k].name)) : -1;
+        int *value, highest;
+    } fields[N_FIELDS] = {{"cluster", &plan->cluster, MOST_BLOCKS},
+                          {"tile", &plan->tile, INT32_MAX},
+                          {"wgmma", &plan->wgmma, 1},
+                          {"edge_mode", &plan->edge_mode, 2},
+                          {"overlap", &plan->overlap, 1},
+                          {"cell_list", &plan->cell_list, 2},
+                          {"fused", &plan->fused, 3},
+                          {"fused_search", &plan->fused_search, 1},
+                          {"small", &plan->small, GPU_SMALL_WARPS}};
+    for (int k = 0; k < N_FIELDS; k++) *fields[k].value = -1;
+    for (const char *text = getenv("MLFF_CUDA_PLAN"); text && *text;) {
+        const size_t name = strcspn(text, "="), length = strcspn(text, ",");
+        long value = -1;
+        char *end = NULL;
+        int k = 0;
+        while (k < N_FIELDS && (strlen(fields[k].name) != name || strncmp(text, fields[k].name, name) != 0)) k++;
+        if (k < N_FIELDS && text[name + 1] >= '0' && text[name + 1] <= '9') value = strtol(text + name + 1, &end, 10);
+        bool legal = value >= 0 && end == text + length && value <= fields[k].highest;
+        if (legal && fields[k].value == &plan->tile) legal = has_tile(kind, value);
+        if (legal && fields[k].value == &plan->cluster) legal = value > 0 && (value & (value - 1)) == 0;
+        if (!legal)
+            return host.fail(
+                MLFF_ERR_USAGE,
+                "MLFF_CUDA_PLAN: \"%.*s\" is not a choice of this model's kernels; unset it, or see docs/guide/gpu.md",
+                length < 60 ? (int)length : 60, text);
+        *fields[k].value = (int)value;
+        text += length + (text[length] == ',');
     }
+    return MLFF_OK;
 }
 
 // A GPU may run code that was compiled for an older one, without newer features.
@@ -72,7 +100,7 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     e->row_limit = e->atom_limit = INT32_MAX;
     e->n_members = 1;
     e->member = -1;
-    read_forced_plan(&e->forced);
+    PLUGIN_TRY(read_forced_plan(kind, &e->forced));
     PLUGIN_TRY(query_code(e));
 done:
     return status;

@@ -42,6 +42,7 @@ typedef struct gpu_kind {
     void (*read_report)(gpu_evaluator *evaluator, const gpu_report *report, int n_atoms);
     /* Releases what the model allocated beyond its evaluator; NULL: nothing. */
     void (*release)(gpu_evaluator *evaluator);
+    const int *tiles; /* values of plan.tile that MLFF_CUDA_PLAN may force, ended by -1; NULL: none */
 } gpu_kind;
 
 struct gpu_evaluator {

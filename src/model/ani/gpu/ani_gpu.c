@@ -153,7 +153,9 @@ static void release(gpu_evaluator *base)
     cuda_release(base->device, ((ani_evaluator *)base)->operands);
 }
 
-static const gpu_kind ani_kind = {.arena = arena,
+static const int tiles[] = {16, 32, 64, ANI_GPU_MAX_TILE, -1};
+static const gpu_kind ani_kind = {.tiles = tiles,
+                                  .arena = arena,
                                   .plan = plan,
                                   .enqueue_rows = enqueue_rows,
                                   .enqueue_model = enqueue_model,

@@ -68,7 +68,9 @@ static void read_report(gpu_evaluator *base, const gpu_report *report, int n_ato
     host.warn(ORB_TIES_WARNING, report->n_ties, n_atoms, e->step.cap);
 }
 
-static const gpu_kind orb_kind = {.arena = arena,
+static const int tiles[] = {0, 1, 2, 3, 4, -1};
+static const gpu_kind orb_kind = {.tiles = tiles,
+                                  .arena = arena,
                                   .plan = plan,
                                   .enqueue_rows = enqueue_rows,
                                   .enqueue_model = enqueue_model,

@@ -235,7 +235,9 @@ static void release(gpu_evaluator *base)
     cuda_release(base->device, ((painn_gpu_evaluator *)base)->wide_constants);
 }
 
-static const gpu_kind painn_kind = {.arena = arena,
+static const int tiles[] = {8, 16, 24, 32, -1};
+static const gpu_kind painn_kind = {.tiles = tiles,
+                                    .arena = arena,
                                     .plan = plan_of_painn,
                                     .enqueue_rows = enqueue_rows,
                                     .enqueue_model = enqueue_model,
