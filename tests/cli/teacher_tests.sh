@@ -69,7 +69,7 @@ test_label() {
     model --seed 9
     refused 1 'of another teacher, first|of another teacher, model' label model.safetensors samples.extxyz -o l.labels --resume
     echo hello >hello.labels
-    refused 1 'no file of labels' label model.safetensors samples.extxyz -o hello.labels --resume
+    refused 1 'not a file of labels' label model.safetensors samples.extxyz -o hello.labels --resume
     is "$(cat hello.labels)" hello "a file of others"
     printf '1\ncharge=1 Properties=species:S:1:pos:R:3\nH 0 0 0\n' >charged.xyz
     cat charged.xyz samples.extxyz >mixed.xyz

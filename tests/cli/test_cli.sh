@@ -570,7 +570,7 @@ test_md_replicas() {
     says 'replica 0 has ended: step' err && says 'replica 1 has ended: step' err && says '2 of 2 replicas ended early: 0, 1' err
     run 0 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 0.1 --n-steps 2 --restart wild.restart
     refused 2 'lists 3, where --replicas is 2' md model.safetensors "${how[@]}" --replicas 2
-    refused 2 'no temperature' md model.safetensors --system silicon --temperatures 300,warm
+    refused 2 'not a temperature' md model.safetensors --system silicon --temperatures 300,warm
     refused 2 'of one simulation' md model.safetensors --system silicon --replicas 2 --profile p.json
 }
 

@@ -100,14 +100,14 @@ class TestAnalyze(unittest.TestCase):
         frames = oscillator(4)
         for options, text in (
             ({"pair": "H"}, "two elements"),
-            ({"pair": "H-Xx"}, "no element"),
+            ({"pair": "H-Xx"}, "not an element"),
             ({"element": "H"}, "frame_fs"),
             ({"pair": "H-H"}, "periodic"),
             ({"element": "O", "frame_fs": 1.0}, "O"),
         ):
             with self.subTest(options), self.assertRaisesRegex(MlffError, text):
                 analyze(frames, **options)
-        with self.assertRaisesRegex(MlffError, "no frames"):
+        with self.assertRaisesRegex(MlffError, "holds no frame"):
             analyze([])
         with self.assertRaises(MlffError):
             analyze([frames[0], molecule("H2O")], frame_fs=1.0)
