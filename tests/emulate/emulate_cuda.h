@@ -292,17 +292,8 @@ template <int C> static inline int cluster_rank()
 {
     return C > 1 ? emulate::self().block % C : 0;
 }
-/* An mbarrier for one use holds the bytes still expected. */
-static inline void mbarrier_init_bytes(uint64_t *mbarrier, int bytes)
-{
-    *mbarrier = (uint64_t)bytes;
-}
 static inline void mbarrier_init_fence()
 {
-}
-static inline void mbarrier_wait_bytes(uint64_t *mbarrier)
-{
-    while (*(volatile uint64_t *)mbarrier != 0) emulate::yield();
 }
 template <typename T> static inline T read_shared(const uint4 *base, uint32_t offset)
 {
@@ -319,6 +310,41 @@ static inline int recompute(int v)
 static inline const char *pin_in_register(const void *pointer)
 {
     return (const char *)pointer;
+}
+/* An mbarrier with phases: bytes still expected, arrivals still expected (from bit 32), arrivals of a phase (48), parity (63). */
+static inline void emulate_mbarrier_change(uint64_t *mbarrier, int64_t bytes, int arrivals)
+{
+    const uint64_t old = *mbarrier, whole = old >> 48 & 0x7fff;
+    const int64_t left = (int64_t)(old & 0xffffffff) + bytes, pending = (int64_t)(old >> 32 & 0xffff) - arrivals;
+    if (left < 0 || pending < 0) abort(); /* more than was expected */
+    *mbarrier = left == 0 && pending == 0 ? ((old >> 63) ^ 1) << 63 | whole << 48 | whole << 32
+                                          : (old >> 48) << 48 | (uint64_t)pending << 32 | (uint64_t)left;
+}
+static inline void mbarrier_init(uint64_t *mbarrier, int arrivals)
+{
+    *mbarrier = (uint64_t)arrivals << 48 | (uint64_t)arrivals << 32;
+}
+static inline void mbarrier_arrive(uint64_t *mbarrier)
+{
+    emulate_mbarrier_change(mbarrier, 0, 1);
+}
+static inline void mbarrier_expect(uint64_t *mbarrier, int bytes)
+{
+    emulate_mbarrier_change(mbarrier, bytes, 1);
+}
+static inline void mbarrier_wait(uint64_t *mbarrier, int parity)
+{
+    while ((int)(*(volatile uint64_t *)mbarrier >> 63) == parity) emulate::yield();
+}
+/* For one use. */
+static inline void mbarrier_init_bytes(uint64_t *mbarrier, int bytes)
+{
+    mbarrier_init(mbarrier, 1);
+    mbarrier_expect(mbarrier, bytes);
+}
+static inline void mbarrier_wait_bytes(uint64_t *mbarrier)
+{
+    mbarrier_wait(mbarrier, 0);
 }
 struct cluster_base {
     char *shared;
@@ -337,9 +363,19 @@ template <typename T> static inline void store_async(cluster_base peer, uint32_t
     while (left < n && (*emulate::fibers)[peer.first + left].done) left++;
     if (left == n) abort(); /* the block has exited */
     *(T *)(peer.shared + offset) = v;
-    uint64_t *bytes = (uint64_t *)(peer.shared + mbarrier);
-    if (*bytes < sizeof v) abort(); /* more than was expected */
-    *bytes -= sizeof v;
+    emulate_mbarrier_change((uint64_t *)(peer.shared + mbarrier), -(int64_t)sizeof v, 0);
+}
+static inline void mbarrier_arrive_at(cluster_base mbarrier)
+{
+    mbarrier_arrive((uint64_t *)mbarrier.shared);
+}
+static inline void bulk_copy_to_peer(cluster_base to, const void *from, int bytes, cluster_base mbarrier)
+{
+    memcpy(to.shared, from, (size_t)bytes);
+    emulate_mbarrier_change((uint64_t *)mbarrier.shared, -(int64_t)bytes, 0);
+}
+static inline void async_proxy_fence()
+{
 }
 static inline void copy_async(void *shared, const void *global)
 {
@@ -442,31 +478,6 @@ static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
 /* ---- of wgmma.cuh */
 #define WGMMA_HERE 1
 
-/* An mbarrier with phases: bytes still expected, arrivals still expected (from bit 32), arrivals of a phase (48), parity (63). */
-static inline void emulate_mbarrier_change(uint64_t *mbarrier, int64_t bytes, int arrivals)
-{
-    const uint64_t old = *mbarrier, whole = old >> 48 & 0x7fff;
-    const int64_t left = (int64_t)(old & 0xffffffff) + bytes, pending = (int64_t)(old >> 32 & 0xffff) - arrivals;
-    if (left < 0 || pending < 0) abort(); /* more than was expected */
-    *mbarrier = left == 0 && pending == 0 ? ((old >> 63) ^ 1) << 63 | whole << 48 | whole << 32
-                                          : (old >> 48) << 48 | (uint64_t)pending << 32 | (uint64_t)left;
-}
-static inline void mbarrier_init(uint64_t *mbarrier, int arrivals)
-{
-    *mbarrier = (uint64_t)arrivals << 48 | (uint64_t)arrivals << 32;
-}
-static inline void mbarrier_arrive(uint64_t *mbarrier)
-{
-    emulate_mbarrier_change(mbarrier, 0, 1);
-}
-static inline void mbarrier_expect(uint64_t *mbarrier, int bytes)
-{
-    emulate_mbarrier_change(mbarrier, bytes, 1);
-}
-static inline void mbarrier_wait(uint64_t *mbarrier, int parity)
-{
-    while ((int)(*(volatile uint64_t *)mbarrier >> 63) == parity) emulate::yield();
-}
 static inline void bulk_copy(void *shared, const void *global, int bytes, uint64_t *mbarrier)
 {
     if (bytes % 16 || (uintptr_t)shared % 16 || (uintptr_t)global % 16) abort();

@@ -156,6 +156,28 @@ static void test_tiles_and_precisions(void **state)
     mlff_model_destroy(model);
 }
 
+// Networks of edges by one kernel each, 512 wide: 280 edges, of which 24 begin a third tile of 128 rows, or a fifth of 64; no edges.
+static void test_networks(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; seed=17"));
+    with_norms(model);
+    assert_int_equal(setenv("MLFF_CUDA_PLAN", "tile=5", 1), 0);
+    for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
+        if (p == MLFF_FLOAT64) continue;
+        char what[64];
+        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
+        snprintf(what, sizeof what, "networks, precision %d", p);
+        check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 1, 1.2, 3));
+        check_system(what, model, gpu, (mlff_precision)p, support_random_system(1, 0, 1.0, 5));
+        mlff_evaluator_destroy(gpu);
+    }
+    unsetenv("MLFF_CUDA_PLAN");
+    mlff_model_destroy(model);
+}
+
 // Systems with few edges or none, and a batch of different sizes.
 static void check_shapes(const mlff_model *model, mlff_evaluator *gpu)
 {
@@ -352,6 +374,7 @@ static void test_dynamics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions),
+                                       cmocka_unit_test(test_networks),
                                        cmocka_unit_test(test_systems),
                                        cmocka_unit_test(test_v3),
                                        cmocka_unit_test(test_ties),

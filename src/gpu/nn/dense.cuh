@@ -5,15 +5,15 @@
 
 #include "linear_tile.cuh"
 
-static __device__ __forceinline__ void store_values(const gpu_dense &d, int r, int c, eight x)
+template <int NUMBERS> static __device__ __forceinline__ void store_values(const gpu_dense &d, int r, int c, eight x)
 {
-    float *const to = d.values + (size_t)r * d.stride + c;
+    const size_t at = (size_t)r * d.stride + c;
     const float scale = d.row_scale ? d.row_scale[r] : 1.0f;
     eight old = {};
-    if (d.adds) old = load_floats(to);
+    if (d.adds) old = load_floats(d.values + at);
 #pragma unroll
     for (int k = 0; k < 8; k++) x.v[k] = fmaf(scale, x.v[k], old.v[k]);
-    store_floats(to, x);
+    store_numbers<number_format<NUMBERS>::bfloat>(d.values, at, x, d.rounds);
 }
 
 template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dense(const gpu_dense &d, uint4 *shared)
@@ -43,7 +43,7 @@ template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dens
                                                 else
                                                     activate(d.activation, x);
                                                 if (d.out.high) store_operand<NUMBERS>(d.out, r, c, x);
-                                                if (d.values) store_values(d, r, c, x);
+                                                if (d.values) store_values<NUMBERS>(d, r, c, x);
                                             }
                                         }
                                     });

@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
 #pragma unroll 4
         for (int m = 0; m < count; m++) {
             const float a = __shfl_sync(~0u, own, m);
-            const eight z = load_floats(call.z + (size_t)__shfl_sync(~0u, e, m) * GPU_NORM_WIDTH + 8 * lane);
+            const eight z = load_numbers<false>(call.z, (size_t)__shfl_sync(~0u, e, m) * GPU_NORM_WIDTH + 8 * lane, call.halves);
 #pragma unroll
             for (int c = 0; c < 8; c++) sum.v[c] = fmaf(a, z.v[c], sum.v[c]);
             weight += a;

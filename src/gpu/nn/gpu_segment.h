@@ -29,6 +29,7 @@ typedef struct gpu_attention {
     float bias[2];
     const float *envelope;      /* [n_edges] c */
     const float *z;             /* [n_edges][256] */
+    int32_t halves;             /* 1: z are halves; not of those of a reverse pass */
     const float *scale, *shift; /* [256]; shift may be NULL, and scale if v = z */
     gpu_operand out;            /* [n_atoms][512] received, sent */
     uint64_t *stamp;

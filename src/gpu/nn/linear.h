@@ -23,10 +23,11 @@ extern "C" {
 #endif
 
 enum {
-    GPU_SLAB = 64,          /* rows of a slab */
-    GPU_WEIGHT_BLOCK = 256, /* outputs whose weights are stored together; numbers of outputs are padded to it */
-    GPU_NORM_WIDTH = 256,   /* columns of a row that is normalized */
-    GPU_LINEAR_TILES = 5    /* values of gpu_linear_plan.wide */
+    GPU_SLAB = 64,           /* rows of a slab */
+    GPU_WEIGHT_BLOCK = 256,  /* outputs whose weights are stored together; numbers of outputs are padded to it */
+    GPU_NORM_WIDTH = 256,    /* columns of a row that is normalized */
+    GPU_LINEAR_TILES = 5,    /* values of gpu_linear_plan.wide */
+    GPU_NETWORK_HIDDEN = 512 /* width of the hidden layers of a network that one kernel computes */
 };
 
 enum gpu_number { GPU_NUMBER_FLOAT32, GPU_NUMBER_TF32, GPU_NUMBER_BF16 };
@@ -58,6 +59,15 @@ typedef struct gpu_product {
     uint64_t *stamp;         /* where the GPU's time at the beginning is stored; NULL: nowhere */
 } gpu_product;
 
+/* A network of three layers, GPU_NETWORK_HIDDEN wide, to GPU_NORM_WIDTH columns: of rows first_row … first_row + rows − 1 as far as they exist. */
+typedef struct gpu_network {
+    gpu_operand input; /* of at most GPU_NETWORK_HIDDEN columns */
+    gpu_linear layer[3];
+    const int32_t *n_rows; /* on the device, complete before the previous kernel begins */
+    int32_t first_row, rows;
+    int32_t early; /* 1: the input is complete, too */
+} gpu_network;
+
 /* How products are computed. */
 typedef struct gpu_linear_plan {
     enum gpu_number numbers;
@@ -73,6 +83,11 @@ gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs
 
 /* Blocks that share a row of GPU_NORM_WIDTH columns. */
 int gpu_linear_parts(const gpu_linear_plan *plan);
+/* The same of a gpu_network. */
+static inline int gpu_network_parts(enum gpu_number numbers)
+{
+    return numbers == GPU_NUMBER_FLOAT32 ? 4 : 2;
+}
 
 /* y = f(x Wᵀ + b) as an operand, as floats [rows][stride], or both; NULL: not wanted. */
 typedef struct gpu_dense {
@@ -82,6 +97,7 @@ typedef struct gpu_dense {
     float *values;
     int32_t stride;
     int32_t adds;           /* 1: added to the values */
+    int32_t rounds;         /* 1: the values are numbers of 16 bits, halves or bfloat16; nothing is added to them */
     const float *row_scale; /* [rows] the values are y times it; NULL: 1 */
     /* Backward: y = (x W) f'(p) for the saved p of the layer whose output's adjoint this is, which may be
      * the place of `out`; NULL: none. */

@@ -97,6 +97,22 @@ static __device__ __forceinline__ void store_floats(float *at, const eight &x)
     *(float4 *)(at + 4) = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
 }
 
+/* Eight numbers from index `at` on of an array of floats or, if `rounded`, of 16-bit numbers. */
+template <bool bfloat> static __device__ __forceinline__ eight load_numbers(const float *array, size_t at, int rounded)
+{
+    if (!rounded) return load_floats(array + at);
+    eight x;
+    unpack_eight<bfloat>(*(const uint4 *)((const uint16_t *)array + at), x);
+    return x;
+}
+template <bool bfloat> static __device__ __forceinline__ void store_numbers(float *array, size_t at, const eight &x, int rounded)
+{
+    if (rounded)
+        *(uint4 *)((uint16_t *)array + at) = pack_eight<bfloat>(x);
+    else
+        store_floats(array + at, x);
+}
+
 /* ---- activations and their derivatives; absolute error 2⁻²² */
 
 static __device__ __forceinline__ float logistic(float x)

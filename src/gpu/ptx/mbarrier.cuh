@@ -84,6 +84,13 @@ static __device__ __forceinline__ void bulk_copy(void *shared, const void *globa
 #endif
 }
 
+/* Makes a thread's stores to shared memory visible to what reads it asynchronously, after a barrier: wgmma and bulk copies. */
+static __device__ __forceinline__ void async_proxy_fence()
+{
+#if WGMMA_HERE
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
 /* Prefetches bytes (a multiple of 16, as is the address) into L2. */
 static __device__ __forceinline__ void bulk_prefetch(const void *global, int bytes)
 {

@@ -44,6 +44,23 @@ static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t o
                  : "memory");
 #endif
 }
+/* Arrives at an mbarrier with phases, of any block of the cluster. */
+static __device__ __forceinline__ void mbarrier_arrive_at(cluster_base mbarrier)
+{
+#if WGMMA_HERE
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(mbarrier) : "memory");
+#endif
+}
+/* Copies bytes (a multiple of 16, as are both addresses) of shared memory to another block of the cluster and counts them in an mbarrier there. By
+ * one thread. */
+static __device__ __forceinline__ void bulk_copy_to_peer(cluster_base to, const void *from, int bytes, cluster_base mbarrier)
+{
+#if WGMMA_HERE
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "r"(shared_address(from)), "r"(bytes), "r"(mbarrier)
+                 : "memory");
+#endif
+}
 #endif
 
 #endif

@@ -20,6 +20,27 @@ static void finish_edges(orb_launcher *l, const orb_gpu_mlp *mlp, const orb_gpu_
     RUN(l, orb_gpu_launch_edge_update(update, &last, l->stream));
 }
 
+// All three layers of a network of edges; `update`: its last layer but for product and norm.
+static void fuse_edges(orb_launcher *l, const orb_gpu_mlp *mlp, gpu_operand input, const orb_gpu_update *update, int first,
+                       int rows, int projected)
+{
+    const orb_gpu_step *s = l->step;
+    const gpu_linear_plan plan = orb_plan_for(l, rows, s->hidden);
+    orb_gpu_network network = {.net = {.input = input,
+                                       .layer = {mlp->layer[0], mlp->layer[1], mlp->layer[2]},
+                                       .n_rows = s->n_edges,
+                                       .first_row = first,
+                                       .rows = rows,
+                                       .early = projected}, // written in the previous layer
+                               .update = *update,
+                               .activation = s->activation};
+    network.update.product.layer = mlp->layer[2];
+    network.update.scale = mlp->scale, network.update.shift = mlp->shift, network.update.epsilon = s->norm_epsilon;
+    network.update.latent = s->edges;
+    if (projected) network.projection = s->projection, network.sender = s->sender, network.receiver = s->receiver;
+    RUN(l, orb_gpu_launch_network(&network, &plan, l->stream));
+}
+
 static void encode(orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
@@ -35,6 +56,10 @@ static void encode(orb_launcher *l)
                                  .keep = kept.hidden[0]};
         orb_gpu_update update = {.replaces = 1, .z = kept.z};
         RUN(l, orb_gpu_launch_inputs(s, l->plan, first, l->stream));
+        if (orb_fuses_edges(l)) {
+            fuse_edges(l, mlp, orb_rows_from(s->input, -first), &update, first, rows, 0);
+            continue;
+        }
         RUN(l, orb_gpu_launch_edge_dense(&dense, &plan, l->stream));
         finish_edges(l, mlp, &kept, &update, first, rows);
     }
@@ -43,6 +68,7 @@ static void encode(orb_launcher *l)
 
 static void send_messages(orb_launcher *l, int t)
 {
+    const int fused = orb_fuses_edges(l);
     const orb_gpu_step *s = l->step;
     const orb_gpu_layer *layer = &s->model->layer[t];
     const orb_gpu_kept kept = orb_kept_at(s, &s->of_edges, t, s->edge_capacity);
@@ -52,10 +78,17 @@ static void send_messages(orb_launcher *l, int t)
     gpu_attention attention = orb_attention_of(l, t);
     gpu_dense projection = {.product = orb_product(s->nodes, &layer->project, n_atoms, 0, l->plan->n_atoms),
                             .values = s->projection,
+                            .rounds = fused && s->numbers != GPU_NUMBER_FLOAT32,
                             .stride = 2 * s->hidden};
     projection.product.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t);
     RUN(l, orb_gpu_launch_edge_dense(&projection, &of_nodes, l->stream));
-    for (int first = 0; first < l->n_edges; first += s->chunk) {
+    const orb_gpu_update update = {.keeps = t + 1 == s->n_layers,
+                                   .gate = layer->gate,
+                                   .gates = (float *)(uintptr_t)attention.logits,
+                                   .z = (float *)(uintptr_t)attention.z,
+                                   .halves = attention.halves};
+    if (fused) fuse_edges(l, &layer->edge, s->edges, &update, 0, l->n_edges, 1);
+    for (int first = 0; first < l->n_edges && !fused; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
         orb_gpu_gather gather = {.product = orb_product(s->edges, &layer->edge.layer[0], s->n_edges, first, rows),
                                  .activation = s->activation,
@@ -64,13 +97,10 @@ static void send_messages(orb_launcher *l, int t)
                                  .projection = s->projection,
                                  .sender = s->sender,
                                  .receiver = s->receiver};
-        orb_gpu_update update = {.keeps = t + 1 == s->n_layers,
-                                 .gate = layer->gate,
-                                 .gates = (float *)(uintptr_t)attention.logits,
-                                 .z = (float *)(uintptr_t)attention.z};
+        orb_gpu_update last = update;
         gather.product.early = ORB_GPU_LATENT; // written in the previous layer
         RUN(l, orb_gpu_launch_gather(&gather, &of_edges, l->stream));
-        finish_edges(l, &layer->edge, &kept, &update, first, rows);
+        finish_edges(l, &layer->edge, &kept, &last, first, rows);
     }
     attention.out = s->gathered;
     attention.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t + 1);

@@ -19,9 +19,22 @@ static inline gpu_linear_plan orb_plan_for(const orb_launcher *l, int rows, int 
 {
     gpu_linear_plan plan =
         gpu_linear_choose((enum gpu_number)l->step->numbers, rows, outputs, l->plan->n_multiprocessors, l->hopper);
-    if (l->tiles >= 0) plan.wide = l->tiles;
+    if (l->tiles >= 0 && l->tiles < GPU_LINEAR_TILES) plan.wide = l->tiles;
     plan.overlap = l->plan->overlap;
     return plan;
+}
+
+/* Whether the networks of edges are computed by one kernel each. */
+static inline int orb_fuses_edges(const orb_launcher *l)
+{
+    if (!l->hopper || l->step->conservative || l->step->hidden != GPU_NETWORK_HIDDEN) return 0;
+    return l->tiles == ORB_GPU_TILES_NETWORK || (l->tiles < 0 && l->n_edges >= ORB_GPU_NETWORK_EDGES);
+}
+
+/* Messages are halves in the fast modes, but not where forces are derivatives: an energy has the same bits with and without its forces. */
+static inline int orb_halves_messages(const orb_launcher *l)
+{
+    return l->step->numbers != GPU_NUMBER_FLOAT32 && !l->step->conservative;
 }
 
 /* The operand whose row 0 is row `row` of m, a multiple of 64; it may be before the beginning of m: an array of a chunk, addressed by the
@@ -64,13 +77,15 @@ static inline gpu_attention orb_attention_of(const orb_launcher *l, int t)
     const orb_gpu_layer *layer = &s->model->layer[t];
     const size_t slot = s->saves ? (size_t)t * (size_t)s->edge_capacity : 0;
     const gpu_linear_plan last = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT);
+    const int parts = orb_fuses_edges(l) ? gpu_network_parts((enum gpu_number)s->numbers) : gpu_linear_parts(&last);
     return (gpu_attention){
         .edges = {&s->gpu.call->n_atoms, s->n_edges, s->first_edge, s->incoming_first, s->incoming_edge, s->sender, s->receiver},
         .logits = s->gates + slot * GPU_LOGIT_PARTS * 2,
-        .logit_parts = gpu_linear_parts(&last),
+        .logit_parts = parts,
         .bias = {layer->gate_bias[0], layer->gate_bias[1]},
         .envelope = s->envelope,
         .z = s->of_edges.z + slot * ORB_GPU_LATENT,
+        .halves = orb_halves_messages(l),
         .scale = layer->edge.scale,
         .shift = layer->edge.shift};
 }

@@ -68,7 +68,7 @@ static void read_report(gpu_evaluator *base, const gpu_report *report, int n_ato
     host.warn(ORB_TIES_WARNING, report->n_ties, n_atoms, e->step.cap);
 }
 
-static const int tiles[] = {0, 1, 2, 3, 4, -1};
+static const int tiles[] = {0, 1, 2, 3, 4, ORB_GPU_TILES_NETWORK, ORB_GPU_TILES_NETWORK + 1, -1};
 static const gpu_kind orb_kind = {.tiles = tiles,
                                   .arena = arena,
                                   .plan = plan,
@@ -144,6 +144,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     PLUGIN_TRY(create_stages(base, parameters->n_layers, parameters->conservative));
     CUDA_TRY(orb_gpu_prepare_products(base->hopper), "setting up the kernels");
     CUDA_TRY(orb_gpu_prepare_updates(base->hopper), "setting up the kernels");
+    if (base->hopper) CUDA_TRY(orb_gpu_prepare_networks(), "setting up the kernels");
     CUDA_TRY(gpu_prepare_dense(base->hopper), "setting up the kernels");
     if (parameters->conservative) CUDA_TRY(orb_gpu_prepare_back(base->hopper), "setting up the kernels");
     *evaluator_out = base;
@@ -163,6 +164,7 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"orb_edge_dense_kernel", "forward/message"}, // and of the encoder
                                      {"orb_gather_kernel", "forward/message"},
                                      {"orb_edge_update_kernel", "forward/message"},
+                                     {"orb_network_kernel", "forward/message"}, // and of the encoder
                                      {"attention_sum_kernel", "forward/update"},
                                      {"orb_node_dense_kernel", "forward/update"},
                                      {"orb_node_update_kernel", "forward/update"},

@@ -23,7 +23,9 @@ extern "C" {
 
 enum {
     ORB_GPU_LATENT = GPU_NORM_WIDTH,
-    ORB_GPU_CHUNK = 33792, /* edges, or atoms, processed together: 264 tiles of 128 */
+    ORB_GPU_CHUNK = 33792,                    /* edges, or atoms, processed together: 264 tiles of 128 */
+    ORB_GPU_TILES_NETWORK = GPU_LINEAR_TILES, /* plan.tile: networks of edges by one kernel each, other products by size */
+    ORB_GPU_NETWORK_EDGES = 2560,             /* by one kernel from so many edges on */
     ORB_GPU_MAX_LAYERS = 16,
     ORB_GPU_MAX_CAP = 128
 };
@@ -120,7 +122,7 @@ typedef struct orb_gpu_step {
     orb_gpu_kept of_nodes;        /* a slot for each layer; NULL with direct forces */
     gpu_operand nodes;            /* [n_atoms][256] */
     gpu_operand gathered;         /* [n_atoms][512] messages received, sent */
-    float *projection;            /* [n_atoms][2 hidden] */
+    float *projection;            /* [n_atoms][2 hidden]; of 16 bits where one kernel computes an edge's network in a fast mode */
     float *atom_hidden;           /* [n_atoms][256] of the force head, then of the confidence head */
     float *raw_force;             /* [n_atoms][3] in units of the normalizer */
     float *condition;             /* [n_systems][n_layers][256] added to nodes */
@@ -154,6 +156,7 @@ typedef struct orb_gpu_update {
     int32_t keeps;    /* 1: latent features are not written */
     gpu_operand latent;
     float *z, *inverse;       /* [rows][256], [rows] of the norm; NULL: not kept */
+    int32_t halves;           /* 1: z are halves */
     const float *gate;        /* [2][256], of edges */
     float *gates;             /* [n_edges][parts][2] */
     const float *added;       /* of nodes: [n_systems][stride] added too; NULL: nothing */
@@ -170,6 +173,15 @@ typedef struct orb_gpu_gather {
     const int32_t *sender, *receiver;
 } orb_gpu_gather;
 
+/* A network of edges in one kernel: `update` is its third layer but for the product. */
+typedef struct orb_gpu_network {
+    gpu_network net;
+    orb_gpu_update update;
+    int32_t activation;
+    const float *projection; /* of an edge's atoms; NULL: nothing is added to the first layer */
+    const int32_t *sender, *receiver;
+} orb_gpu_network;
+
 /* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
 int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
@@ -179,6 +191,7 @@ int orb_gpu_launch_node_dense(const gpu_dense *dense, const gpu_linear_plan *pla
 int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
@@ -195,6 +208,7 @@ int orb_gpu_launch_energies(const orb_gpu_step *step, const gpu_plan *plan, void
 /* Raises the kernels' limits of shared memory; once per device. */
 int orb_gpu_prepare_products(int hopper);
 int orb_gpu_prepare_updates(int hopper);
+int orb_gpu_prepare_networks(void); /* Hopper only */
 int orb_gpu_prepare_back(int hopper);
 
 /* All kernels of the model, behind the neighbor list. `tiles`: kind of the products' tiles (gpu_linear_plan.wide); -1: chosen by size. */
