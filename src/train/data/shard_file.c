@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "shard.h"
+#include "train/teachers/teacher.h"
 
 #define SYNC_INTERVAL_NS 2000000000
 
@@ -256,7 +257,7 @@ mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, cons
 // Structures of one call to the teacher: so many that it takes about this time, so that little is lost by a kill and Ctrl-C need
 // not wait long.
 #define CALL_NS 300000000.0
-enum { FIRST_CALL = 8, LARGEST_CALL = 4096 };
+enum { FIRST_CALL = 8, FIRST_CALL_GPU = 256, LARGEST_CALL = 4096 }; // a GPU is set up again for each larger call
 
 mlff_label_options mlff_label_options_default(void)
 {
@@ -313,7 +314,8 @@ mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlf
     MLFF_TRY(find_missing(shard, samples, &missing, &n_missing));
     mlff_label_progress progress = {.n_total = (int64_t)samples->n, .n_done = (int64_t)(samples->n - n_missing)};
     progress.n_before = progress.n_done;
-    size_t wanted = FIRST_CALL;
+    size_t wanted = teacher->options.device.kind == MLFF_CUDA ? FIRST_CALL_GPU : FIRST_CALL;
+    if (teacher->options.n_devices > 1) wanted *= (size_t)teacher->options.n_devices;
     for (size_t begin = 0; begin < n_missing;) {
         const size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
         const int64_t called = base_clock_ns();
