@@ -149,6 +149,8 @@ static mlff_status check_points(const mlff_dataset *dataset)
             return mlff_fail(MLFF_ERR_VALUE,
                              "structure %zu: two of its atoms are on one point; move one, or leave the structure out",
                              check.frame[t]);
+        if (check.status[t] == MLFF_ERR_MEMORY)
+            return mlff_fail(MLFF_ERR_MEMORY, "out of memory: the neighbor list of structure %zu", check.frame[t]);
         return mlff_fail(check.status[t], "structure %zu: no neighbor list can be made of it", check.frame[t]);
     }
     return MLFF_OK;
