@@ -265,7 +265,7 @@ test_hostile() {
     attack 'red: no such file' "$style" "pair_coeff * * $escape H O"
     for bytes in 7 300 3000 $(($(stat -c %s water.safetensors) - 1)); do
         head -c "$bytes" water.safetensors >cut.safetensors
-        attack 'cut.safetensors: .*(too few|truncated|not a model file)' "$style" "pair_coeff * * cut.safetensors H O"
+        attack 'cut.safetensors: .*(too few|too short|truncated|not a model file)' "$style" "pair_coeff * * cut.safetensors H O"
     done
     : >cut.safetensors
     attack 'is empty' "$style" "pair_coeff * * cut.safetensors H O"

@@ -189,7 +189,7 @@ class Arrays(unittest.TestCase):
 
     def test_a_number_of_threads_does_not_wrap_around(self):
         for wrong in (-1, 2**31, 2**40):
-            with self.assertRaisesRegex(MlffUsageError, f"{wrong}(: a whole number| threads; 0)"):
+            with self.assertRaisesRegex(MlffUsageError, f"{wrong}(: expected a whole number| threads; 0)"):
                 Evaluator(support.untrained(), device="cpu", n_threads=wrong)
 
     def test_threads_share_an_evaluator(self):

@@ -155,7 +155,7 @@ class Orb(unittest.TestCase):
                 OrbCalculator(model_name="orb-v9", device="cpu", engine="orb-models")
             with self.assertRaises(MlffUsageError):
                 OrbCalculator(model_name="load-model", device="cpu", engine="orb-models")
-            with self.assertRaisesRegex(MlffUsageError, "builds it no more"):
+            with self.assertRaisesRegex(MlffUsageError, "no longer builds it"):
                 OrbCalculator(model_name="orb-v1", device="cpu", engine="orb-models")
             with self.assertRaises(MlffUsageError):
                 OrbCalculator(precision="float8", device="cpu", engine="orb-models")
