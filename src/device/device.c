@@ -406,7 +406,7 @@ static void rows_on_cpu(const mlff_rows *rows)
 {
     const size_t bytes = (size_t)rows->width * (size_t)rows->element_bytes;
     for (int k = 0; k < rows->n_rows; k++) {
-        char *to = (char *)rows->to + (size_t)(rows->to_row ? rows->to_row[k] : k) * bytes;
+        void *const to = (char *)rows->to + (size_t)(rows->to_row ? rows->to_row[k] : k) * bytes;
         if (!rows->first && !rows->add) {
             memcpy(to, (const char *)rows->from + (size_t)(rows->from_row ? rows->from_row[k] : k) * bytes, bytes);
             continue;
