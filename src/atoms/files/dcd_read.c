@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "structures/sites.h"
 #include "trajectories.h"
 
 enum { HEADER_BYTES = 84, CELL_BYTES = 48, MAX_TITLE_BYTES = 1 << 20, MARKS = 8 };
@@ -118,14 +117,9 @@ static mlff_status read_cell(const mlff_reader *reader, const dcd_layout *layout
     for (size_t k = 0; k < 6; k++) row[k] = double_at(layout, bytes + 8 * k);
     const double lengths[3] = {row[0], row[2], row[5]};
     double angles[3] = {row[4], row[3], row[1]};
-    *has_cell_out = lengths[0] != 0 || lengths[1] != 0 || lengths[2] != 0;
-    if (!*has_cell_out) return MLFF_OK;
     if (fabs(angles[0]) <= 1 && fabs(angles[1]) <= 1 && fabs(angles[2]) <= 1)
         for (int k = 0; k < 3; k++) angles[k] = angles[k] == 0 ? 90 : acos(angles[k]) * (180 / BASE_PI);
-    if (!cell_from_lengths(lengths, angles, cell))
-        return reader_fail_frame(reader, MLFF_ERR_VALUE, "no cell has lengths %g %g %g Å and angles %g %g %g°", lengths[0],
-                                 lengths[1], lengths[2], angles[0], angles[1], angles[2]);
-    return MLFF_OK;
+    return reader_frame_cell(reader, lengths, angles, cell, has_cell_out);
 }
 
 static mlff_status check_record(const mlff_reader *reader, const dcd_layout *layout, const unsigned char *record, size_t length)
@@ -153,8 +147,7 @@ static mlff_status make_system(const mlff_reader *reader, const dcd_layout *layo
     for (size_t c = 0; c < 3; c++)
         for (size_t i = 0; i < n_atoms; i++)
             system->positions[3 * i + c] = float_at(layout, frame + c * (row + MARKS) + 4 + 4 * i);
-    if ((status = mlff_system_check(system, NULL)) != MLFF_OK)
-        MLFF_FAIL(status, "%s: frame %lld: %s", reader->name, (long long)reader->n_frames, mlff_last_error());
+    MLFF_TRY(reader_check_frame(reader, system));
     *system_out = system;
     system = NULL;
 done:
@@ -165,8 +158,7 @@ done:
 mlff_status dcd_read_frame(mlff_reader *reader, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
-    const unsigned char *bytes;
-    size_t got;
+    const unsigned char *frame;
     if (!reader->layout) {
         if (!(reader->layout = base_alloc(1, sizeof(dcd_layout), "a DCD"))) return MLFF_ERR_MEMORY;
         MLFF_TRY(read_header(reader, reader->layout));
@@ -174,14 +166,9 @@ mlff_status dcd_read_frame(mlff_reader *reader, mlff_system **system_out)
     const dcd_layout *layout = reader->layout;
     const size_t vectors = 4 * (size_t)layout->n_atoms + MARKS;
     const size_t frame_bytes = (layout->has_cell ? CELL_BYTES + MARKS : 0) + (layout->has_fourth ? 4 : 3) * vectors;
-    MLFF_TRY(reader_peek(reader, frame_bytes, &bytes, &got));
-    if (got == 0 && reader->n_frames < layout->n_frames)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the file ends after frame %lld of %lld", reader->name, (long long)reader->n_frames,
-                  (long long)layout->n_frames);
-    if (got == 0) return MLFF_OK;
-    if (got < frame_bytes)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the file ends in frame %lld", reader->name, (long long)reader->n_frames);
-    MLFF_TRY(make_system(reader, layout, bytes, system_out));
+    MLFF_TRY(reader_peek_frame(reader, frame_bytes, layout->n_frames, &frame));
+    if (!frame) return MLFF_OK;
+    MLFF_TRY(make_system(reader, layout, frame, system_out));
     reader_advance(reader, frame_bytes);
 done:
     return status;

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "structures/sites.h"
 #include "trajectories.h"
 
 enum { NC_FLOAT = 5, NC_DOUBLE = 6, NC_DIMENSION = 10, NC_VARIABLE = 11, NC_ATTRIBUTE = 12 };
@@ -334,23 +333,18 @@ static mlff_status make_system(const mlff_reader *reader, const netcdf_layout *l
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
     double cell[9], lengths[3] = {0}, angles[3] = {90, 90, 90};
+    bool has_cell;
     const field *fields = layout->fields;
     if (fields[CELL_LENGTHS].type) triple(&fields[CELL_LENGTHS], frame, 0, 1, lengths);
     if (fields[CELL_ANGLES].type) triple(&fields[CELL_ANGLES], frame, 0, 1, angles);
-    const bool has_cell = lengths[0] != 0 || lengths[1] != 0 || lengths[2] != 0;
-    if (has_cell && !cell_from_lengths(lengths, angles, cell)) {
-        status = reader_fail_frame(reader, MLFF_ERR_VALUE, "no cell has lengths %g %g %g Å and angles %g %g %g°", lengths[0],
-                                   lengths[1], lengths[2], angles[0], angles[1], angles[2]);
-        goto done;
-    }
+    MLFF_TRY(reader_frame_cell(reader, lengths, angles, cell, &has_cell));
     MLFF_TRY(topology_make_system(reader, layout->n_atoms, has_cell ? cell : NULL, &system));
     if (fields[VELOCITIES].type) MLFF_TRY(mlff_system_add_velocities(system));
     for (size_t i = 0; i < (size_t)layout->n_atoms; i++) {
         triple(&fields[COORDINATES], frame, i, 1, system->positions + 3 * i);
         if (system->velocities) triple(&fields[VELOCITIES], frame, i, 1 / FS_PER_PS, system->velocities + 3 * i);
     }
-    if ((status = mlff_system_check(system, NULL)) != MLFF_OK)
-        MLFF_FAIL(status, "%s: frame %lld: %s", reader->name, (long long)reader->n_frames, mlff_last_error());
+    MLFF_TRY(reader_check_frame(reader, system));
     *system_out = system;
     system = NULL;
 done:
@@ -362,20 +356,14 @@ mlff_status netcdf_read_frame(mlff_reader *reader, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
     const unsigned char *frame;
-    size_t got;
     if (!reader->layout) {
         if (!(reader->layout = base_alloc(1, sizeof(netcdf_layout), "a NetCDF trajectory"))) return MLFF_ERR_MEMORY;
         MLFF_TRY(read_header(reader, reader->layout));
     }
     const netcdf_layout *layout = reader->layout;
     if (reader->n_frames == layout->n_frames) return MLFF_OK;
-    MLFF_TRY(reader_peek(reader, (size_t)layout->frame_bytes, &frame, &got));
-    if (got == 0 && layout->n_frames < 0) return MLFF_OK;
-    if (got == 0)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the file ends after frame %lld of %lld", reader->name, (long long)reader->n_frames,
-                  (long long)layout->n_frames);
-    if (got < layout->frame_bytes)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the file ends in frame %lld", reader->name, (long long)reader->n_frames);
+    MLFF_TRY(reader_peek_frame(reader, (size_t)layout->frame_bytes, layout->n_frames, &frame));
+    if (!frame) return MLFF_OK;
     MLFF_TRY(make_system(reader, layout, frame, system_out));
     reader_advance(reader, (size_t)layout->frame_bytes);
 done:

@@ -8,18 +8,27 @@
 #include <unistd.h>
 
 #include "formats.h"
+#include "structures/sites.h"
 #include "trajectories.h"
 
 enum { FIRST_BUFFER_BYTES = 1 << 18, MAX_LEADING_BLANKS = 16 };
 
-mlff_status reader_fail(const mlff_reader *reader, mlff_status status, const char *format, ...)
+// `before`: what stands between the file's name and `place`, a line or a frame.
+static mlff_status fail_at(const mlff_reader *reader, mlff_status status, const char *before, int64_t place, const char *format,
+                           va_list arguments)
 {
     char text[768];
+    vsnprintf(text, sizeof text, format, arguments);
+    return mlff_fail(status, "%s:%s%lld: %s", reader->name, before, (long long)place, text);
+}
+
+mlff_status reader_fail(const mlff_reader *reader, mlff_status status, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    status = fail_at(reader, status, "", reader->line_number, format, arguments);
     va_end(arguments);
-    return mlff_fail(status, "%s:%lld: %s", reader->name, (long long)reader->line_number, text);
+    return status;
 }
 
 void reader_warn(mlff_reader *reader, const char *text)
@@ -111,12 +120,11 @@ done:
 
 mlff_status reader_fail_frame(const mlff_reader *reader, mlff_status status, const char *format, ...)
 {
-    char text[768];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    status = fail_at(reader, status, " frame ", reader->n_frames, format, arguments);
     va_end(arguments);
-    return mlff_fail(status, "%s: frame %lld: %s", reader->name, (long long)reader->n_frames, text);
+    return status;
 }
 
 mlff_status reader_peek(mlff_reader *reader, size_t n, const unsigned char **bytes_out, size_t *got_out)
@@ -134,6 +142,33 @@ mlff_status reader_peek(mlff_reader *reader, size_t n, const unsigned char **byt
 void reader_advance(mlff_reader *reader, size_t n)
 {
     reader->begin += n;
+}
+
+mlff_status reader_peek_frame(mlff_reader *reader, size_t n, int64_t n_frames, const unsigned char **frame_out)
+{
+    size_t got;
+    const mlff_status status = reader_peek(reader, n, frame_out, &got);
+    if (status != MLFF_OK || got == n) return status;
+    *frame_out = NULL;
+    if (got > 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: the file ends in frame %lld", reader->name, (long long)reader->n_frames);
+    if (reader->n_frames >= n_frames) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_FORMAT, "%s: the file ends after frame %lld of %lld", reader->name, (long long)reader->n_frames,
+                     (long long)n_frames);
+}
+
+mlff_status reader_frame_cell(const mlff_reader *reader, const double lengths[3], const double angles[3], double cell[9],
+                              bool *has_cell_out)
+{
+    *has_cell_out = lengths[0] != 0 || lengths[1] != 0 || lengths[2] != 0;
+    if (!*has_cell_out || cell_from_lengths(lengths, angles, cell)) return MLFF_OK;
+    return reader_fail_frame(reader, MLFF_ERR_VALUE, "no cell has lengths %g %g %g Å and angles %g %g %g°", lengths[0],
+                             lengths[1], lengths[2], angles[0], angles[1], angles[2]);
+}
+
+mlff_status reader_check_frame(const mlff_reader *reader, const mlff_system *system)
+{
+    const mlff_status status = mlff_system_check(system, NULL);
+    return status == MLFF_OK ? MLFF_OK : reader_fail_frame(reader, status, "%s", mlff_last_error());
 }
 
 mlff_status reader_skip(mlff_reader *reader, uint64_t n, bool *whole_out)
