@@ -69,7 +69,6 @@ typedef struct gpu_report {
     int32_t n_lists;                                  /* Verlet lists built since the arrays were allocated */
     int32_t n_searched;                               /* blocks that have searched for the reverses of given pairs */
     int32_t overflow;                                 /* in dynamics: an energy or a force was not finite (gpu_step.overflow) */
-    int32_t n_rows; /* with halo hooks: atoms up to the last owned one; set by models that need it */
     int32_t n_ties; /* atoms with equally distant neighbors of which a model's limit keeps only some; set by such models */
 } gpu_report;
 

@@ -170,11 +170,12 @@ static mlff_status check_sizes(const mlff_dataset *dataset)
     size_t worst = 0;
     double median, largest = 0;
     MLFF_TRY(median_size(dataset, &median));
-    for (size_t f = 0; f < dataset->n_frames; f++)
-        if (forces_size(dataset->frames[f].system) > largest) {
-            largest = forces_size(dataset->frames[f].system);
-            worst = f;
-        }
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const double size = forces_size(dataset->frames[f].system);
+        if (!(size > largest)) continue;
+        largest = size;
+        worst = f;
+    }
     if (largest > 0 && is_outlier(dataset->frames[worst].system, median))
         status = mlff_fail(MLFF_ERR_VALUE,
                            "structure %zu: its forces are %.3g eV/Å (root mean square), the median of all structures is %.3g; "

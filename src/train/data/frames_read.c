@@ -3,13 +3,13 @@
 // ends is told by its first line, the number of atoms: a part that does not hold what it says is for its reader to refuse.
 #include "frames_read.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "atoms/atoms.h"
 #include "device/team.h"
+#include "mapped_file.h"
 
 enum { PART_BYTES = 1 << 18, PARTS_A_THREAD = 4, WARNING_BYTES = 256 };
 
@@ -165,15 +165,15 @@ mlff_status frames_visit(const char *path, frame_visitor visit, void *context)
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     struct stat file;
+    mapped_file map;
     MLFF_TRY(mlff_reader_open(path, NULL, &reader));
-    const bool maps = reader->read_frame == extxyz_read_frame && reader->descriptor > 0 &&
-                      fstat(reader->descriptor, &file) == 0 && S_ISREG(file.st_mode) && file.st_size > PART_BYTES;
-    void *bytes = maps ? mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, reader->descriptor, 0) : MAP_FAILED;
-    if (bytes == MAP_FAILED) {
-        status = visit_one_by_one(reader, visit, context);
+    const bool is_file = reader->descriptor != STDIN_FILENO && fstat(reader->descriptor, &file) == 0 && S_ISREG(file.st_mode);
+    if (is_file && reader->read_frame == extxyz_read_frame && file.st_size > PART_BYTES) {
+        MLFF_TRY(mapped_file_open(path, &map));
+        status = visit_in_parallel(path, map.bytes, map.length, visit, context);
+        mapped_file_close(&map);
     } else {
-        status = visit_in_parallel(path, bytes, (size_t)file.st_size, visit, context);
-        munmap(bytes, (size_t)file.st_size);
+        status = visit_one_by_one(reader, visit, context);
     }
 done:
     mlff_reader_destroy(reader);

@@ -2,16 +2,12 @@
 // shard.c: labels as bytes and back (the format: shard.h).
 #include "shard.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/sha256.h"
+#include "mapped_file.h"
 
 uint64_t shard_key(const mlff_system *system)
 {
@@ -114,40 +110,8 @@ mlff_status shard_encode(const sample *s, const mlff_label *label, char **bytes,
 
 // ---- reading
 
-// A file's bytes, mapped.
-typedef struct mapped {
-    const char *bytes;
-    size_t length;
-} mapped;
-
-static mlff_status map_file(const char *path, mapped *map_out)
-{
-    struct stat file;
-    mapped map = {0};
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return base_fail_reading(path, errno);
-    if (fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode)) {
-        close(descriptor);
-        return mlff_fail(MLFF_ERR_IO, "%s: is not a regular file", path);
-    }
-    map.length = (size_t)file.st_size;
-    if (map.length > 0) {
-        map.bytes = mmap(NULL, map.length, PROT_READ, MAP_PRIVATE, descriptor, 0);
-        if (map.bytes == MAP_FAILED) map.bytes = NULL;
-    }
-    close(descriptor);
-    if (map.length > 0 && !map.bytes) return mlff_fail(MLFF_ERR_MEMORY, "%s: cannot be mapped: %s", path, strerror(errno));
-    *map_out = map;
-    return MLFF_OK;
-}
-
-static void unmap_file(mapped *map)
-{
-    if (map->bytes) munmap((void *)map->bytes, map->length);
-}
-
 // Bytes of a whole and undamaged frame at `at`; 0 if there is none.
-static size_t frame_at(const mapped *map, size_t at, uint32_t marker, const char **payload_out, size_t *n_payload_out)
+static size_t frame_at(const mapped_file *map, size_t at, uint32_t marker, const char **payload_out, size_t *n_payload_out)
 {
     uint32_t found, size;
     uint64_t sum;
@@ -163,7 +127,7 @@ static size_t frame_at(const mapped *map, size_t at, uint32_t marker, const char
 }
 
 // Does a whole frame begin anywhere from `at` on?
-static bool any_frame_behind(const mapped *map, size_t at)
+static bool any_frame_behind(const mapped_file *map, size_t at)
 {
     static const uint32_t marker = SHARD_MARKER_LABEL;
     const char *payload;
@@ -241,13 +205,13 @@ mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, 
                         int64_t *file_bytes_out)
 {
     mlff_status status = MLFF_OK;
-    mapped map = {0};
+    mapped_file map = {0};
     const char *payload = NULL;
     char *header = NULL;
     size_t n_payload = 0;
     int64_t n_labels = 0;
 
-    MLFF_TRY(map_file(path, &map));
+    MLFF_TRY(mapped_file_open(path, &map));
     size_t at = frame_at(&map, 0, SHARD_MARKER_HEADER, &payload, &n_payload);
     if (at == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a file of labels, or its beginning is damaged", path);
     if (!(header = base_alloc(n_payload + 1, 1, "a header"))) MLFF_TRY(MLFF_ERR_MEMORY);
@@ -276,6 +240,6 @@ mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, 
     }
 done:
     base_free(header);
-    unmap_file(&map);
+    mapped_file_close(&map);
     return status;
 }
