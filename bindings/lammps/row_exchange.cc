@@ -46,11 +46,11 @@ const char *RowExchange::route_name() const
 
 // ---- buffers ----------------------------------------------------------------------------------------------------------------
 
-bool RowExchange::failed_anywhere(mlff_status status) const
+bool RowExchange::anywhere(bool here) const
 {
-    int failed = status != MLFF_OK;
-    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, world);
-    return failed;
+    int flag = here;
+    MPI_Allreduce(MPI_IN_PLACE, &flag, 1, MPI_INT, MPI_MAX, world);
+    return flag;
 }
 
 // By all ranks: whether GPUs can read each other's memory is tried when there are buffers.
@@ -69,7 +69,7 @@ mlff_status RowExchange::choose_route()
     MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_size(host, &on_host);
     MPI_Comm_free(&host);
-    route = !failed_anywhere(on_host == n_ranks ? MLFF_OK : MLFF_ERR_UNSUPPORTED) ? PEER : mpi_reads_device_memory() ? MPI : HOST;
+    route = !anywhere(on_host != n_ranks) ? PEER : mpi_reads_device_memory() ? MPI : HOST;
     return MLFF_OK;
 }
 
@@ -116,7 +116,7 @@ mlff_status RowExchange::open_peers()
     own.has_outer = outer.data != nullptr;
     if (own.has_inner) status = mlff_memory_share(device, inner.data, &own.inner);
     if (own.has_outer && status == MLFF_OK) status = mlff_memory_share(device, outer.data, &own.outer);
-    if (failed_anywhere(status)) return status != MLFF_OK ? status : MLFF_ERR_UNSUPPORTED;
+    if (anywhere(status != MLFF_OK)) return status != MLFF_OK ? status : MLFF_ERR_UNSUPPORTED;
     MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, world);
     opened.assign(2 * static_cast<size_t>(n_ranks), nullptr);
     for (int rank = 0; rank < n_ranks && status == MLFF_OK; rank++) {
@@ -128,7 +128,7 @@ mlff_status RowExchange::open_peers()
         if (all[rank].has_outer && status == MLFF_OK) status = mlff_memory_open(device, &all[rank].outer, &memory);
         opened[2 * rank + 1] = static_cast<char *>(memory);
     }
-    if (!failed_anywhere(status)) return MLFF_OK;
+    if (!anywhere(status != MLFF_OK)) return MLFF_OK;
     close_peers();
     return status != MLFF_OK ? status : MLFF_ERR_UNSUPPORTED;
 }
@@ -136,19 +136,19 @@ mlff_status RowExchange::open_peers()
 // Room for the rows of the plan. All ranks open a rank's new buffers; where that fails another route is taken for good.
 mlff_status RowExchange::reserve_buffers()
 {
-    const size_t n_inner_bytes = (route == PEER ? 2 : 1) * n_inner * row_bytes, n_outer_bytes = (route == PEER ? 2 : 1) * n_outer * row_bytes;
+    const size_t rows_bytes = (route == PEER ? 2 : 1) * row_bytes, inner_bytes = n_inner * rows_bytes, outer_bytes = n_outer * rows_bytes;
     mlff_status status = MLFF_OK;
     half = 0;
     if (route == PEER) {
-        const bool grows = n_inner_bytes > inner.bytes || n_outer_bytes > outer.bytes;
-        if (!failed_anywhere(grows || (!is_planned) ? MLFF_ERR_LIMIT : MLFF_OK)) return MLFF_OK;
+        const bool grows = inner_bytes > inner.bytes || outer_bytes > outer.bytes;
+        if (!anywhere(grows || !is_planned)) return MLFF_OK;
         close_peers();
         MPI_Barrier(world); // no rank has them open
     }
-    if (status == MLFF_OK) status = reserve(inner, n_inner_bytes);
-    if (status == MLFF_OK) status = reserve(outer, n_outer_bytes);
+    if (status == MLFF_OK) status = reserve(inner, inner_bytes);
+    if (status == MLFF_OK) status = reserve(outer, outer_bytes);
     if (route != PEER) return status;
-    if (failed_anywhere(status)) return status != MLFF_OK ? status : MLFF_ERR_MEMORY;
+    if (anywhere(status != MLFF_OK)) return status != MLFF_OK ? status : MLFF_ERR_MEMORY;
     status = open_peers();
     if (status == MLFF_OK) return MLFF_OK;
     if (getenv("MLFF_EXCHANGE")) return mlff_fail(MLFF_ERR_USAGE, "MLFF_EXCHANGE=peer: a GPU cannot open the memory of another rank");

@@ -77,7 +77,7 @@ class RowExchange
     void release(Buffer &buffer);
     mlff_status open_peers();
     void close_peers();
-    bool failed_anywhere(mlff_status status) const;
+    bool anywhere(bool here) const; // true in any rank; by all of them
     mlff_rows rows_of(const mlff_halo_array &array) const;
     char *place(char *buffer, int n_rows, const mlff_halo_array *arrays, int array) const;
     mlff_status exchange_buffers(bool forward, const mlff_halo_array *arrays, int n_arrays, void *stream);
