@@ -1063,7 +1063,8 @@ test_interrupt_idle() {
     mkfifo other
     local arguments number pid
     for arguments in "eval model.safetensors idle.xyz" "eval model.safetensors water.xyz -o other --format extxyz" \
-        "md model.safetensors water.xyz --restart other" "distill --resume -o run"; do
+        "profile model.safetensors --system water --n-steps 5 -o other" "md model.safetensors water.xyz --restart other" \
+        "distill --resume -o run"; do
         mkdir -p run && { [ -p run/config.json ] || mkfifo run/config.json; }
         "$mlff" $arguments --device cpu >out 2>err </dev/null &
         pid=$!

@@ -379,7 +379,7 @@ static void test_checkpoints_are_checked(void **state)
     for (int k = 0; k < 64; k++) { // a bit anywhere, or the end cut off
         const char *damaged = in_folder("damaged");
         const size_t at = (size_t)(base_random_uniform(5, 0, (uint64_t)k) * (double)length);
-        FILE *file = fopen(damaged, "wb");
+        file = fopen(damaged, "wb");
         assert_non_null(file);
         bytes[at] ^= k % 2 ? 0x10 : 0;
         fwrite(bytes, 1, k % 2 ? length : at, file);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -17,6 +18,8 @@
 static bool progress_shown;
 static int64_t progress_time_ns;
 static volatile sig_atomic_t interrupted, child; // child: see cli_child_set
+static timer_t reminder;                         // sends SIGALRM once a signal has come
+static bool repeats;                             // there is such a timer
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
 
@@ -206,7 +209,9 @@ void cli_progress_clear(void)
 static void on_signal(int number)
 {
     static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
+    static const struct itimerspec each_tenth = {{.tv_nsec = 100000000}, {.tv_nsec = 100000000}};
     interrupted = 1;
+    if (repeats) timer_settime(reminder, 0, &each_tenth, NULL);
     if (child < 0 || (child > 0 && number == SIGTERM)) kill((pid_t)child, number);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
@@ -216,11 +221,21 @@ static void on_signal(int number)
     }
 }
 
-// Writes that a signal meets go on; what waits for input ends, see the library's reader.
+static void on_reminder(int number)
+{
+    (void)number;
+}
+
+// Writes that a signal meets go on; what waits for input ends, see the library's reader. A signal may come just before such
+// a wait begins, or after its sleep has ended and before the process runs again; so SIGALRM repeats it ten times a second.
 void cli_interrupt_catch(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_reminder, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
     sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    repeats = timer_create(CLOCK_MONOTONIC, &event, &reminder) == 0;
+    action.sa_handler = on_signal;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
