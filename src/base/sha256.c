@@ -2,6 +2,10 @@
 // sha256.c: SHA-256 as in FIPS 180-4; names follow the standard (sections 4.1.2, 4.2.2, 6.2).
 #include "sha256.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
 #include <errno.h>
 #include <string.h>
 
@@ -19,29 +23,80 @@ static uint32_t rotate_right(uint32_t x, int n)
     return x >> n | x << (32 - n);
 }
 
-static void compress(uint32_t state[8], const unsigned char block[64])
+void sha256_compress_portable(uint32_t state[8], const unsigned char *block, size_t n_blocks)
 {
-    uint32_t w[64], v[8];
-    for (int t = 0; t < 16; t++)
-        w[t] =
-            (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
-    for (int t = 16; t < 64; t++) {
-        const uint32_t s0 = rotate_right(w[t - 15], 7) ^ rotate_right(w[t - 15], 18) ^ w[t - 15] >> 3;
-        const uint32_t s1 = rotate_right(w[t - 2], 17) ^ rotate_right(w[t - 2], 19) ^ w[t - 2] >> 10;
-        w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+    uint32_t w[64];
+    for (; n_blocks > 0; n_blocks--, block += SHA256_BLOCK) {
+        uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+        for (int t = 0; t < 16; t++)
+            w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 |
+                   block[4 * t + 3];
+        for (int t = 16; t < 64; t++) {
+            const uint32_t s0 = rotate_right(w[t - 15], 7) ^ rotate_right(w[t - 15], 18) ^ w[t - 15] >> 3;
+            const uint32_t s1 = rotate_right(w[t - 2], 17) ^ rotate_right(w[t - 2], 19) ^ w[t - 2] >> 10;
+            w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+        }
+#pragma GCC unroll 8 // so that the shift of the eight names costs no instruction
+        for (int t = 0; t < 64; t++) {
+            const uint32_t s1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25);
+            const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + K[t] + w[t];
+            const uint32_t s0 = rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22);
+            const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+            h = g, g = f, f = e, e = d + t1;
+            d = c, c = b, b = a, a = t1 + t2;
+        }
+        const uint32_t v[8] = {a, b, c, d, e, f, g, h};
+        for (int k = 0; k < 8; k++) state[k] += v[k];
     }
-    memcpy(v, state, sizeof v);
-    for (int t = 0; t < 64; t++) {
-        const uint32_t s1 = rotate_right(v[4], 6) ^ rotate_right(v[4], 11) ^ rotate_right(v[4], 25);
-        const uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        const uint32_t t1 = v[7] + s1 + choice + K[t] + w[t];
-        const uint32_t s0 = rotate_right(v[0], 2) ^ rotate_right(v[0], 13) ^ rotate_right(v[0], 22);
-        const uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + s0 + majority;
+}
+
+#ifdef __x86_64__
+// The SHA instructions of x86 (Intel's Software Developer's Manual, volume 2, SHA256RNDS2 and after) keep the state as the two
+// vectors ABEF and CDGH, A and C in the highest lane. Two rounds turn ABEF into the next CDGH, and the result is the next ABEF.
+__attribute__((target("sha,sse4.1"))) static void compress_by_instructions(uint32_t state[8], const unsigned char *block,
+                                                                           size_t n_blocks)
+{
+    const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    const __m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0x1b);
+    const __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1b);
+    __m128i abef = _mm_unpackhi_epi64(hgfe, dcba), cdgh = _mm_unpacklo_epi64(hgfe, dcba), w[4];
+    for (; n_blocks > 0; n_blocks--, block += SHA256_BLOCK) {
+        const __m128i abef_before = abef, cdgh_before = cdgh;
+#pragma GCC unroll 16 // so that w stays in registers
+        for (int q = 0; q < 16; q++) { // four rounds each
+            const __m128i w1 = w[(q + 3) & 3], w2 = w[(q + 2) & 3], w3 = w[(q + 1) & 3], w4 = w[q & 3]; // w4: of q - 4
+            w[q & 3] = q < 4 ? _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)block + q), big_endian)
+                             : _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w4, w3), _mm_alignr_epi8(w1, w2, 4)), w1);
+            const __m128i added = _mm_add_epi32(w[q & 3], _mm_loadu_si128((const __m128i *)(K + 4 * q)));
+            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, added);
+            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(added, 0x0e));
+        }
+        abef = _mm_add_epi32(abef, abef_before);
+        cdgh = _mm_add_epi32(cdgh, cdgh_before);
     }
-    for (int k = 0; k < 8; k++) state[k] += v[k];
+    _mm_storeu_si128((__m128i *)state, _mm_shuffle_epi32(_mm_unpackhi_epi64(cdgh, abef), 0x1b));
+    _mm_storeu_si128((__m128i *)(state + 4), _mm_shuffle_epi32(_mm_unpacklo_epi64(cdgh, abef), 0x1b));
+}
+
+static bool has_instructions(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_1) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
+}
+#endif
+
+// The processor is asked once: in a virtual machine the question takes microseconds.
+void sha256_compress(uint32_t state[8], const unsigned char *blocks, size_t n_blocks)
+{
+#ifdef __x86_64__
+    static _Atomic int answer; // 0: not asked yet
+    if (answer == 0) answer = has_instructions() ? 1 : -1;
+    if (answer > 0) {
+        compress_by_instructions(state, blocks, n_blocks);
+        return;
+    }
+#endif
+    sha256_compress_portable(state, blocks, n_blocks);
 }
 
 void sha256_begin(sha256 *hash)
@@ -52,21 +107,29 @@ void sha256_begin(sha256 *hash)
 void sha256_add(sha256 *hash, const void *bytes, size_t n_bytes)
 {
     const unsigned char *from = bytes;
-    while (n_bytes > 0) {
-        const size_t used = hash->n_bytes % 64, room = 64 - used, taken = n_bytes < room ? n_bytes : room;
-        memcpy(hash->block + used, from, taken);
-        hash->n_bytes += taken;
-        from += taken;
-        n_bytes -= taken;
-        if (used + taken == 64) compress(hash->state, hash->block);
+    const size_t used = hash->n_bytes % SHA256_BLOCK, room = SHA256_BLOCK - used;
+    hash->n_bytes += n_bytes;
+    if (used > 0 && n_bytes >= room) {
+        memcpy(hash->block + used, from, room);
+        sha256_compress(hash->state, hash->block, 1);
+        from += room;
+        n_bytes -= room;
     }
+    const bool begins = used == 0 || from != bytes; // a block begins with what is left
+    if (begins && n_bytes >= SHA256_BLOCK) {
+        const size_t whole = n_bytes / SHA256_BLOCK;
+        sha256_compress(hash->state, from, whole);
+        from += whole * SHA256_BLOCK;
+        n_bytes -= whole * SHA256_BLOCK;
+    }
+    if (n_bytes > 0) memcpy(hash->block + (begins ? 0 : used), from, n_bytes);
 }
 
 void sha256_end(sha256 *hash, unsigned char digest[SHA256_BYTES])
 {
-    static const unsigned char padding[64] = {0x80};
+    static const unsigned char padding[SHA256_BLOCK] = {0x80};
     const uint64_t n_bits = 8 * hash->n_bytes;
-    const size_t used = hash->n_bytes % 64;
+    const size_t used = hash->n_bytes % SHA256_BLOCK;
     unsigned char length[8];
     for (int k = 0; k < 8; k++) length[k] = (unsigned char)(n_bits >> (56 - 8 * k));
     sha256_add(hash, padding, used < 56 ? 56 - used : 120 - used);
