@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <stdatomic.h>
+#include <xmmintrin.h>
 #endif
 #include <stdlib.h>
 #include <string.h>
@@ -67,4 +68,33 @@ mlff_status cpu_path_choose(const char *wanted, const char **path_out)
         }
     return mlff_fail(MLFF_ERR_USAGE, "%s: '%s' is not a fast path this machine runs; the best here is '%s'", origin, wanted,
                      paths[0]);
+}
+
+// Intel's Software Developer's Manual, volume 1, 10.2.3: bits 15 (results) and 6 (operands) of MXCSR. Arm's Architecture Reference
+// Manual, FPCR: bit 24 is both.
+uint64_t cpu_flush_subnormals(void)
+{
+#if defined(__x86_64__)
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 1u << 15 | 1u << 6);
+    return before;
+#elif defined(__aarch64__)
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" ::"r"(before | 1u << 24) : "memory");
+    return before;
+#else
+    return 0;
+#endif
+}
+
+void cpu_rounding_restore(uint64_t before)
+{
+#if defined(__x86_64__)
+    _mm_setcsr((unsigned)before);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" ::"r"(before) : "memory");
+#else
+    (void)before;
+#endif
 }

@@ -3,6 +3,7 @@
 // bits for any number of threads; no allocation after the first batch.
 #include "train_support.h"
 
+#include "device/cpu.h"
 #include "model/painn/painn.h"
 
 // Relative L2 error of a gradient: float32 sums of some 10² to 10³ terms, measured 4e-7 to 8e-7 for molecules.
@@ -256,6 +257,32 @@ static void test_not_finite(void **state)
     mlff_model_destroy(model);
 }
 
+// Subnormals count as 0 in a step, and afterwards the caller computes with them as before.
+static void test_subnormals(void **state)
+{
+    (void)state;
+    volatile float tiny = 1e-40f, small = 1e-30f, of_operand = 1, of_result = 1;
+    const uint64_t rounding = cpu_flush_subnormals();
+    of_operand = tiny * 1e10f;
+    of_result = small * 1e-10f;
+    cpu_rounding_restore(rounding);
+    assert_true(of_operand == 0 && of_result == 0);
+    assert_true(tiny * 1e10f > 0 && small * 1e-10f > 0);
+
+    mlff_model *model = model_of(&settings[4]);
+    train_frames frames = {0};
+    add_structures(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    train_backend *backend = train_support_backend(model, MLFF_FLOAT32, 2, NULL);
+    double loss;
+    free(train_support_gradient(backend, set, &all_terms, &loss));
+    assert_true(tiny * 1e10f > 0 && small * 1e-10f > 0);
+    train_set_free(set);
+    train_frames_free(&frames);
+    backend->destroy(backend);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +292,7 @@ int main(void)
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_threads_and_allocations),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_subnormals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "device/cpu.h"
 #include "painn_train_cpu.h"
 
 // One call, as all threads see it.
@@ -196,9 +197,8 @@ static void update(job *j, const team_member *member)
                   c->soap_scratch[member->thread]);
 }
 
-static void work(void *context, const team_member *member)
+static void compute(job *j, const team_member *member)
 {
-    job *j = context;
     painn_train_cpu *c = j->cpu;
     if (c->packed != (int)j->which) painn_train_cpu_pack(c, j->which, member);
     int n = j->with_gradient ? c->n_slots : c->n_groups;
@@ -219,6 +219,14 @@ static void work(void *context, const team_member *member)
     }
     team_barrier(member);
     if (j->update && j->finite) update(j, member);
+}
+
+// Far from their centers, Gaussians and what is multiplied by them are subnormal.
+static void work(void *context, const team_member *member)
+{
+    const uint64_t rounding = cpu_flush_subnormals();
+    compute(context, member);
+    cpu_rounding_restore(rounding);
 }
 
 static void run(job *j, train_sums *sums)
