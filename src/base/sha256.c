@@ -62,7 +62,7 @@ __attribute__((target("sha,sse4.1"))) static void compress_by_instructions(uint3
     __m128i abef = _mm_unpackhi_epi64(hgfe, dcba), cdgh = _mm_unpacklo_epi64(hgfe, dcba), w[4];
     for (; n_blocks > 0; n_blocks--, block += SHA256_BLOCK) {
         const __m128i abef_before = abef, cdgh_before = cdgh;
-#pragma GCC unroll 16 // so that w stays in registers
+#pragma GCC unroll 16                  // so that w stays in registers
         for (int q = 0; q < 16; q++) { // four rounds each
             const __m128i w1 = w[(q + 3) & 3], w2 = w[(q + 2) & 3], w3 = w[(q + 1) & 3], w4 = w[q & 3]; // w4: of q - 4
             w[q & 3] = q < 4 ? _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)block + q), big_endian)
