@@ -65,6 +65,11 @@ void base_text_free(base_text *text);
 int base_utf8_length(const char *text);
 /* Bytes that a terminal could obey, control characters and those that are no UTF-8, become `mark`; with `keep_lines` newlines stay. */
 void base_clean(char *text, char mark, bool keep_lines);
+/* The first character of `text` as it stands in a JSON string, terminated: escaped if it is a quote, a backslash, a control
+ * character (of Unicode, which a terminal could obey) or no UTF-8. Returns its bytes in `text`. */
+int base_json_character(const char *text, char escaped[8]);
+/* Does a JSON text hold \u0000, which would end a string of C early? A backslash before it that is escaped itself does not count. */
+bool base_json_has_zero(const char *text, size_t length);
 
 /* Files that appear whole or not at all: written beside their name, synced, renamed. */
 typedef struct base_output {

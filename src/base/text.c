@@ -76,6 +76,35 @@ void base_clean(char *text, char mark, bool keep_lines)
     }
 }
 
+int base_json_character(const char *text, char escaped[8])
+{
+    const unsigned char first = (unsigned char)text[0];
+    const int length = base_utf8_length(text);
+    if (length == 0)
+        snprintf(escaped, 8, "\\ufffd");
+    else if (first == '"' || first == '\\')
+        snprintf(escaped, 8, "\\%c", first);
+    else if (first < 0x20 || first == 0x7f)
+        snprintf(escaped, 8, "\\u%04x", (unsigned)first);
+    else if (first == 0xC2 && (unsigned char)text[1] < 0xA0)
+        snprintf(escaped, 8, "\\u%04x", (unsigned)(unsigned char)text[1]);
+    else
+        snprintf(escaped, 8, "%.*s", length, text);
+    return length > 0 ? length : 1;
+}
+
+bool base_json_has_zero(const char *text, size_t length)
+{
+    static const char zero[] = "\\u0000";
+    const char *end = text + length;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), zero, 6)); at++) {
+        size_t n_before = 0;
+        while (at - n_before > text && at[-(ptrdiff_t)n_before - 1] == '\\') n_before++;
+        if (n_before % 2 == 0) return true;
+    }
+    return false;
+}
+
 void base_text_free(base_text *text)
 {
     base_free(text->text);

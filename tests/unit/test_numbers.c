@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_numbers.c: decimal numbers are read as strtod reads them, bit for bit, and written so that they read back; texts of errors hold
 // nothing that a terminal could obey.
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 
 #include "atoms/atoms.h"
@@ -172,11 +173,38 @@ static void cleans_texts(void **state)
     assert_string_equal(mlff_last_error(), " 3m.xyz: no model");
 }
 
+// The same characters as a string of JSON, and back through cJSON.
+static void escapes_json(void **state)
+{
+    (void)state;
+    const char *text = "\"\\\x01\n\x7f|\xc2\x9b|\x9b|\xed\xa0|\u00c5\u2026\U0001F600";
+    char json[128] = "\"", escaped[8];
+    while (*text) {
+        text += base_json_character(text, escaped);
+        strcat(json, escaped);
+    }
+    strcat(json, "\"");
+    assert_string_equal(json, "\"\\\"\\\\\\u0001\\u000a\\u007f|\\u009b|\\ufffd|\\ufffd\\ufffd|\u00c5\u2026\U0001F600\"");
+    cJSON *parsed = cJSON_Parse(json);
+    assert_non_null(parsed);
+    assert_string_equal(cJSON_GetStringValue(parsed), "\"\\\x01\n\x7f|\xc2\x9b|\ufffd|\ufffd\ufffd|\u00c5\u2026\U0001F600");
+    cJSON_Delete(parsed);
+
+    static const struct {
+        const char *text;
+        bool has;
+    } zeros[] = {{"", false},           {"\\u0000", true},          {"a\\u0000", true}, {"\\\\u0000", false},
+                 {"\\\\\\u0000", true}, {"\\\\u0000\\u0000", true}, {"\\u000", false},  {"u0000", false}};
+    for (size_t k = 0; k < sizeof zeros / sizeof *zeros; k++)
+        assert_int_equal(base_json_has_zero(zeros[k].text, strlen(zeros[k].text)), zeros[k].has);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_as_strtod), cmocka_unit_test(parses_hard_cases), cmocka_unit_test(formats_exactly),
         cmocka_unit_test(formats_shortly),  cmocka_unit_test(parses_integers),   cmocka_unit_test(cleans_texts),
+        cmocka_unit_test(escapes_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,17 +10,10 @@
 static void quote(FILE *file, const char *text)
 {
     fputc('"', file);
-    for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        int n = base_utf8_length((const char *)c); // 0: a file's name may be any bytes, JSON may not
-        if (n == 0)
-            fputs("\\ufffd", file);
-        else if (*c == '"' || *c == '\\')
-            fprintf(file, "\\%c", *c);
-        else if (*c < 0x20 || *c == 0x7f)
-            fprintf(file, "\\u%04x", *c);
-        else
-            fwrite(c, 1, (size_t)n, file);
-        c += n ? n : 1;
+    char escaped[8];
+    while (*text) {
+        text += base_json_character(text, escaped);
+        fputs(escaped, file);
     }
     fputc('"', file);
 }

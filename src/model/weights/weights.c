@@ -294,8 +294,7 @@ static mlff_status parse_header(const char *bytes, size_t length, const char *pa
     if (header_bytes > length - LENGTH_BYTES)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: its header claims %" PRIu64 " bytes, the file has %zu: it is truncated", path,
                          header_bytes, length);
-    if (!weights_utf8_valid(header, header_bytes) || memchr(header, 0, header_bytes) ||
-        memmem(header, header_bytes, "\\u0000", 6))
+    if (!weights_utf8_valid(header, header_bytes) || memchr(header, 0, header_bytes) || base_json_has_zero(header, header_bytes))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: its header is not UTF-8 text", path);
 
     const char *end = NULL;

@@ -35,13 +35,11 @@ void record_text(base_text *text, bool first, const char *key, const char *value
         base_text_add(text, "null");
         return;
     }
+    char escaped[8];
     base_text_add(text, "\"");
-    for (const char *c = value; *c; c++)
-        if (*c == '"' || *c == '\\')
-            base_text_add(text, "\\%c", *c);
-        else if ((unsigned char)*c < 0x20)
-            base_text_add(text, "\\u%04x", (unsigned)*c);
-        else
-            base_text_add(text, "%c", *c);
+    while (*value) {
+        value += base_json_character(value, escaped);
+        base_text_add(text, "%s", escaped);
+    }
     base_text_add(text, "\"");
 }

@@ -178,7 +178,7 @@ mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *conf
     cJSON *root = NULL;
     mlff_distill_config read = *config;
     MLFF_TRY(base_read_file(path, 1 << 20, &bytes, &length));
-    if (memchr(bytes, 0, length) || memmem(bytes, length, "\\u0000", 6)) // which would end a text early
+    if (memchr(bytes, 0, length) || base_json_has_zero(bytes, length)) // which would end a text early
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: a zero byte in the text; remove it", path);
     root = cJSON_ParseWithLength(bytes, length);
     if (!cJSON_IsObject(root)) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a JSON object", path);

@@ -19,17 +19,13 @@ static void json_next(json *j)
 static void json_quote(json *j, const char *value)
 {
     base_text_add(&j->text, "\"");
-    for (const unsigned char *at = (const unsigned char *)value; *at;) {
-        int length = base_utf8_length((const char *)at);
-        if (*at == '"' || *at == '\\')
-            base_text_add(&j->text, "\\%c", *at);
-        else if (*at < 0x20 || *at == 0x7f || (j->html && strchr("<>&", *at)))
-            base_text_add(&j->text, "\\u%04x", (unsigned)*at);
-        else if (length == 0)
-            base_text_add(&j->text, "\\ufffd");
+    char escaped[8];
+    while (*value) {
+        value += base_json_character(value, escaped);
+        if (j->html && strchr("<>&", escaped[0]))
+            base_text_add(&j->text, "\\u%04x", (unsigned)escaped[0]);
         else
-            base_text_add(&j->text, "%.*s", length, (const char *)at);
-        at += length > 0 ? length : 1;
+            base_text_add(&j->text, "%s", escaped);
     }
     base_text_add(&j->text, "\"");
 }

@@ -396,7 +396,7 @@ static mlff_status parse(const char *path, const char *text, size_t length, cJSO
         return mlff_fail(MLFF_ERR_LIMIT,
                          "%s: more than %d values; a profile has 10⁵ latencies at most, split the runs into files of their own",
                          path, VALUES_LIMIT);
-    if (memchr(text, 0, length) || memmem(text, length, "\\u0000", 6)) // the second would end a text early
+    if (memchr(text, 0, length) || base_json_has_zero(text, length)) // the second would end a text early
         return mlff_fail(MLFF_ERR_FORMAT, "%s: holds zero bytes; it is not a text file", path);
 
     const char *end = NULL;
