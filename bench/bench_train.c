@@ -97,7 +97,7 @@ static void run(const char *name, const char *builder, int n_atoms, int n, int F
     snprintf(layers, sizeof layers, "%d", L);
     bench_check(mlff_model_create("painn", (mlff_setting[]){{"n_features", features}, {"n_layers", layers}, {0}}, &model));
     make_data(builder, n_atoms, n, &d);
-    bench_check(train_set_build(model, (const mlff_system *const *)d.systems, d.labels, NULL, n, &set));
+    bench_check(train_set_build(model, (const mlff_system *const *)d.systems, d.labels, NULL, n, 0, &set));
     bench_check(model->architecture->create_train_backend(model, options, &backend));
     bench_check(backend->set_data(backend, set));
     for (int k = 0; k < n; k++) frames[k] = k;

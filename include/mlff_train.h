@@ -60,6 +60,7 @@ typedef struct mlff_read_options {
     size_t struct_size;
     double largest_force;           /* eV/Å: structures with a larger force are left out; INFINITY */
     double largest_force_deviation; /* eV/Å: structures of which an ensemble of teachers is less sure are left out; INFINITY */
+    int n_threads;                  /* of this and of mlff_dataset_check of the dataset; 0: all cores */
 } mlff_read_options;
 MLFF_API mlff_read_options mlff_read_options_default(void);
 /* mlff_dataset_read with a choice; *n_left_out_out (or NULL) gets the number of structures left out by it.

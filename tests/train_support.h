@@ -70,7 +70,7 @@ SUPPORT train_set *train_frames_set(const train_frames *frames, const mlff_model
 {
     train_set *set;
     assert_ok(train_set_build(model, (const mlff_system *const *)frames->systems, frames->labels, frames->probe_steps, frames->n,
-                              &set));
+                              2, &set));
     return set;
 }
 

@@ -52,7 +52,7 @@ static train_set *create_set(const mlff_model *model, const bench_case *c)
         for (int a = 0; a < 3 * systems[k]->n_atoms; a++) forces[a] = base_random_normal(1, (uint64_t)k, (uint64_t)a);
         labels[k] = (mlff_labels){.energy = base_random_normal(2, 0, (uint64_t)k), .forces = forces, .weight = 1};
     }
-    must(train_set_build(model, (const mlff_system *const *)systems, labels, NULL, c->copies, &set), "data");
+    must(train_set_build(model, (const mlff_system *const *)systems, labels, NULL, c->copies, 0, &set), "data");
     for (int k = 0; k < c->copies; k++) {
         free((void *)(uintptr_t)labels[k].forces);
         mlff_system_destroy(systems[k]);

@@ -69,7 +69,7 @@ mlff_status neighbors_create_on(double cutoff_angstrom, double skin_angstrom, co
     mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbor list");
     if (!neighbors) return MLFF_ERR_MEMORY;
     neighbors->kernels = choose_kernels(path);
-    neighbors->max_threads = max_threads > 0 ? max_threads : team_default_size();
+    neighbors->max_threads = team_size(max_threads);
     neighbors->cutoff = cutoff_angstrom;
     neighbors->skin = skin_angstrom;
     neighbors->bytes = sizeof *neighbors;

@@ -205,6 +205,11 @@ int team_default_size(void)
     return n < 1 ? 1 : n < TEAM_MAX ? (int)n : TEAM_MAX;
 }
 
+int team_size(int wanted)
+{
+    return wanted <= 0 ? team_default_size() : wanted < TEAM_MAX ? wanted : TEAM_MAX;
+}
+
 // Threads must end before the library is unloaded.
 __attribute__((destructor)) static void end_workers(void)
 {

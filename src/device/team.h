@@ -21,5 +21,7 @@ void team_barrier(const team_member *member);
 /* Cores this process may use, by its affinity and its container's quota; OMP_NUM_THREADS, if set, replaces this
  * number. At least 1, at most TEAM_MAX. */
 int team_default_size(void);
+/* `wanted` within 1 to TEAM_MAX; 0 or less: team_default_size(). */
+int team_size(int wanted);
 
 #endif

@@ -59,7 +59,7 @@ static train_set *set_of(const cJSON *file, const cJSON *c, const mlff_model *mo
     for (int k = 0; k < 3; k++) system->periodic[k] = read_numbers(c, "cell", system->cell, 9) == 9;
     train_set *set;
     mlff_labels labels = {.energy = 0, .weight = 1};
-    assert_ok(train_set_build(model, (const mlff_system *const *)&system, &labels, NULL, 1, &set));
+    assert_ok(train_set_build(model, (const mlff_system *const *)&system, &labels, NULL, 1, 1, &set));
     mlff_system_destroy(system);
     return set;
 }
@@ -186,7 +186,7 @@ static void test_training_run(void **state)
             (mlff_labels){.energy = item(cJSON_GetObjectItem(run, "energies"), k)->valuedouble, .forces = forces[k], .weight = 1};
     }
     train_set *set;
-    assert_ok(train_set_build(model, (const mlff_system *const *)systems, labels, NULL, N, &set));
+    assert_ok(train_set_build(model, (const mlff_system *const *)systems, labels, NULL, N, 1, &set));
     train_backend *backend = train_support_backend(model, MLFF_FLOAT64, 1, NULL);
     double *values = calloc((size_t)backend->layout.n_parameters, sizeof *values);
     fill_weights(&backend->layout, values);

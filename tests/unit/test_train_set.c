@@ -77,9 +77,9 @@ static void test_units_and_offsets(void **state)
 static void assert_refused(const train_frames *frames, const mlff_model *model, mlff_status expected, const char *text)
 {
     train_set *set = NULL;
-    assert_int_equal(
-        train_set_build(model, (const mlff_system *const *)frames->systems, frames->labels, frames->probe_steps, frames->n, &set),
-        expected);
+    assert_int_equal(train_set_build(model, (const mlff_system *const *)frames->systems, frames->labels, frames->probe_steps,
+                                     frames->n, 2, &set),
+                     expected);
     assert_null(set);
     if (!strstr(mlff_last_error(), text)) fail_msg("\"%s\" does not say \"%s\"", mlff_last_error(), text);
 }

@@ -378,7 +378,12 @@ class mlff_labels(Options):
 
 
 class mlff_read_options(Options):
-    _fields_ = [("struct_size", c_size_t), ("largest_force", c_double), ("largest_force_deviation", c_double)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("largest_force", c_double),
+        ("largest_force_deviation", c_double),
+        ("n_threads", c_int),
+    ]
 
 
 class mlff_teacher_options(Options):

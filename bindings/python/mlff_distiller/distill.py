@@ -511,17 +511,23 @@ class Dataset:
 
     @classmethod
     def read(
-        cls, *paths: str | os.PathLike[str], largest_force: float = float("inf"), largest_force_deviation: float = float("inf")
+        cls,
+        *paths: str | os.PathLike[str],
+        largest_force: float = float("inf"),
+        largest_force_deviation: float = float("inf"),
+        n_threads: int = 0,
     ) -> Dataset:
         """Files of labels (`label`), extended XYZ, and ASE's databases (.db).
 
         Args:
             largest_force: eV/Å; structures with a larger force are left out.
             largest_force_deviation: eV/Å; so are those of which an ensemble of teachers is less sure.
+            n_threads: CPU threads; 0: all cores.
         """
         made = cls()
         options = lib.core.mlff_read_options_default()
         options.largest_force, options.largest_force_deviation = largest_force, largest_force_deviation
+        options.n_threads = n_threads
         for path in paths:
             if os.fspath(path).endswith(".db"):
                 made._read_database(path, largest_force)

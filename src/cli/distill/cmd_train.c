@@ -172,6 +172,7 @@ static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff
     mlff_read_options read = mlff_read_options_default();
     int64_t n_left_out = 0, n_not_validated = 0;
     if (run->largest_force > 0) read.largest_force = run->largest_force;
+    read.n_threads = run->trainer.n_threads;
     MLFF_TRY(mlff_dataset_create(run->validation ? train_out : &all));
     MLFF_TRY(mlff_dataset_read_some(run->validation ? *train_out : all, run->data, &read, &n_left_out));
     if (run->validation) {

@@ -71,8 +71,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     if (options->precision > MLFF_FLOAT64)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s is a fast mode of GPUs; on the CPU use float32 or float64",
                          options->precision == MLFF_TF32 ? "tf32" : "bf16");
-    if (options->n_threads == 0) options->n_threads = team_default_size();
-    if (options->n_threads > TEAM_MAX) options->n_threads = TEAM_MAX;
+    options->n_threads = team_size(options->n_threads);
     MLFF_TRY(cpu_path_choose(options->cpu_path, &options->cpu_path));
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
     e->model = model;

@@ -16,6 +16,7 @@ typedef struct dataset_frame {
 struct mlff_dataset {
     dataset_frame *frames; /* [n_frames] */
     size_t n_frames, capacity;
+    int n_threads; /* to read and to check it; 0: all cores */
 };
 
 /* mlff_dataset_add of a system with labels of its own; `name` begins the error text. */

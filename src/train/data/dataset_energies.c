@@ -142,7 +142,7 @@ static void check_some(void *context, const team_member *member)
 static mlff_status check_points(const mlff_dataset *dataset)
 {
     point_check check = {.dataset = dataset};
-    team_run(team_default_size(), check_some, &check);
+    team_run(team_size(dataset->n_threads), check_some, &check);
     for (int t = 0; t < TEAM_MAX; t++) { // threads have the frames in order
         if (check.status[t] == MLFF_OK) continue;
         if (check.status[t] == MLFF_ERR_VALUE)

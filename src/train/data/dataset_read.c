@@ -87,10 +87,11 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
     int64_t good_bytes, file_bytes;
 
     MLFF_TRY(base_take_options(__func__, "mlff_read_options", given, sizeof r.options, &r.options));
+    dataset->n_threads = r.options.n_threads;
     if (shard_is_file(path))
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
     else
-        MLFF_TRY(frames_visit(path, take_system, &r));
+        MLFF_TRY(frames_visit(path, r.options.n_threads, take_system, &r));
     if (r.n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     if (n_left_out_out) *n_left_out_out = r.n_left_out;
 done:

@@ -131,10 +131,10 @@ static mlff_status visit_parts(cutting *c, bool *warned, frame_visitor visit, vo
     return status;
 }
 
-static mlff_status visit_in_parallel(const char *path, const char *bytes, size_t n_bytes, frame_visitor visit, void *context)
+static mlff_status visit_in_parallel(const char *path, const char *bytes, size_t n_bytes, int n_threads, frame_visitor visit,
+                                     void *context)
 {
     mlff_status status = MLFF_OK;
-    const int n_threads = team_default_size();
     bool warned = false;
     cutting c = {.path = path, .bytes = bytes, .n_bytes = n_bytes, .n_most = PARTS_A_THREAD * n_threads};
     if (!(c.parts = base_alloc((size_t)c.n_most, sizeof *c.parts, "structures"))) return MLFF_ERR_MEMORY;
@@ -160,7 +160,7 @@ static mlff_status visit_one_by_one(mlff_reader *reader, frame_visitor visit, vo
     }
 }
 
-mlff_status frames_visit(const char *path, frame_visitor visit, void *context)
+mlff_status frames_visit(const char *path, int n_threads, frame_visitor visit, void *context)
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
@@ -170,7 +170,7 @@ mlff_status frames_visit(const char *path, frame_visitor visit, void *context)
     const bool is_file = reader->descriptor != STDIN_FILENO && fstat(reader->descriptor, &file) == 0 && S_ISREG(file.st_mode);
     if (is_file && reader->read_frame == extxyz_read_frame && file.st_size > PART_BYTES) {
         MLFF_TRY(mapped_file_open(path, &map));
-        status = visit_in_parallel(path, map.bytes, map.length, visit, context);
+        status = visit_in_parallel(path, map.bytes, map.length, team_size(n_threads), visit, context);
         mapped_file_close(&map);
     } else {
         status = visit_one_by_one(reader, visit, context);

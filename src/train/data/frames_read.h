@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* frames_read.h: the frames of a file one after the other, read by all threads where that is possible. */
+/* frames_read.h: the frames of a file one after the other, read by several threads where that is possible. */
 #ifndef FRAMES_READ_H
 #define FRAMES_READ_H
 
 #include "base/base.h"
 #include "mlff_atoms.h"
 
-/* Calls `visit` in the caller's thread with each frame, in their order; the system is released afterwards. Ends with the first failure of
+/* Calls `visit` in the caller's thread with each frame, in their order, read by n_threads (0: all cores); the system is released afterwards. Ends with the first failure of
  * `visit`; fails as mlff_reader_open and mlff_reader_next. */
 typedef mlff_status (*frame_visitor)(void *context, const mlff_system *system);
-mlff_status frames_visit(const char *path, frame_visitor visit, void *context);
+mlff_status frames_visit(const char *path, int n_threads, frame_visitor visit, void *context);
 
 #endif

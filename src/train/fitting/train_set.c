@@ -33,7 +33,7 @@ typedef struct builder {
     const mlff_labels *labels;
     const double *probe_steps;
     neighbor_lists *lists; // [n_lists]
-    int n_lists;
+    int n_lists, n_threads;
     train_set *set;
     int64_t *first_atom, *first_pair;
     int32_t *species, *neighbor, *reverse;
@@ -287,7 +287,7 @@ done:
 static mlff_status add_frames(builder *b)
 {
     mlff_status status = MLFF_OK;
-    const int n_threads = team_default_size(), n_most = b->n_lists;
+    const int n_most = b->n_lists;
     int64_t n_pairs = 0;
     for (int64_t done = 0; done < b->set->n_frames;) {
         for (b->n_lists = 0; b->n_lists < n_most && done < b->set->n_frames; b->n_lists++) {
@@ -295,7 +295,7 @@ static mlff_status add_frames(builder *b)
             lists->begin = done;
             lists->end = done = done + FRAMES_AT_ONCE < b->set->n_frames ? done + FRAMES_AT_ONCE : b->set->n_frames;
         }
-        team_run(n_threads, list_frames, b);
+        team_run(b->n_threads, list_frames, b);
         MLFF_TRY(first_failure(b));
         for (int k = 0; k < b->n_lists; k++) {
             neighbor_lists *lists = &b->lists[k];
@@ -304,7 +304,7 @@ static mlff_status add_frames(builder *b)
             b->first_pair[b->first_atom[lists->end]] = n_pairs; // where the next thread's frames begin
         }
         MLFF_TRY(reserve_pairs(b, n_pairs));
-        team_run(n_threads, copy_frames, b);
+        team_run(b->n_threads, copy_frames, b);
         MLFF_TRY(first_failure(b));
     }
     b->set->n_pairs = n_pairs;
@@ -316,7 +316,7 @@ done:
 static mlff_status make_lists(builder *b)
 {
     mlff_status status = MLFF_OK;
-    const int64_t n_wanted = (b->set->n_frames + FRAMES_AT_ONCE - 1) / FRAMES_AT_ONCE, n_most = 4 * (int64_t)team_default_size();
+    const int64_t n_wanted = (b->set->n_frames + FRAMES_AT_ONCE - 1) / FRAMES_AT_ONCE, n_most = 4 * (int64_t)b->n_threads;
     const int n = (int)(n_wanted < n_most ? n_wanted : n_most);
     if (!(b->lists = base_alloc((size_t)n, sizeof *b->lists, "training data"))) return MLFF_ERR_MEMORY;
     for (; b->n_lists < n && status == MLFF_OK; b->n_lists++)
@@ -337,11 +337,12 @@ static void free_lists(builder *b)
 }
 
 mlff_status train_set_build(const mlff_model *model, const mlff_system *const *systems, const mlff_labels *labels,
-                            const double *probe_steps, int64_t n_frames, train_set **set_out)
+                            const double *probe_steps, int64_t n_frames, int n_threads, train_set **set_out)
 {
     mlff_status status = MLFF_OK;
     bool with_atom_energies = false, with_probes = false;
-    builder b = {.model = model, .systems = systems, .labels = labels, .probe_steps = probe_steps};
+    builder b = {
+        .model = model, .systems = systems, .labels = labels, .probe_steps = probe_steps, .n_threads = team_size(n_threads)};
     if (n_frames < 1) return mlff_fail(MLFF_ERR_VALUE, "there are no labelled structures; training needs at least one");
     if (n_frames > INT32_MAX) return mlff_fail(MLFF_ERR_LIMIT, "%" PRId64 " structures are too many", n_frames);
     if (!(b.set = base_alloc(1, sizeof *b.set, "training data"))) return MLFF_ERR_MEMORY;

@@ -139,7 +139,8 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
     return MLFF_OK;
 }
 
-static mlff_status build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, train_set **set_out)
+static mlff_status build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, int n_threads,
+                             train_set **set_out)
 {
     mlff_status status = MLFF_OK;
     const size_t n = data->n_frames;
@@ -163,7 +164,7 @@ static mlff_status build_set(const mlff_model *model, const mlff_loss *loss, con
                                   .weight = frame->weight};
         probe_steps[k] = frame->probe_step;
     }
-    MLFF_TRY(train_set_build(model, systems, labels, probe_steps, (int64_t)n, set_out));
+    MLFF_TRY(train_set_build(model, systems, labels, probe_steps, (int64_t)n, n_threads, set_out));
 done:
     base_free(systems);
     base_free(labels);
@@ -208,8 +209,7 @@ static mlff_status create_backend(mlff_trainer *t)
                          "SOAP trains on the CPU only: the step on a GPU has AdamW; take the device cpu, or AdamW");
     if (wanted.precision == MLFF_PRECISION_DEFAULT) wanted.precision = MLFF_FLOAT32;
     if (wanted.device.kind == MLFF_CPU) {
-        if (wanted.n_threads == 0) wanted.n_threads = team_default_size();
-        if (wanted.n_threads > TEAM_MAX) wanted.n_threads = TEAM_MAX;
+        wanted.n_threads = team_size(wanted.n_threads);
         MLFF_TRY(cpu_path_choose(NULL, &wanted.cpu_path));
     }
     MLFF_TRY(architecture->create_train_backend(t->model, &wanted, &t->backend));
@@ -233,7 +233,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->options = chosen;
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
-    MLFF_TRY(build_set(model, &chosen.loss, data, &t->set));
+    MLFF_TRY(build_set(model, &chosen.loss, data, chosen.n_threads, &t->set));
     t->data_hash = hash_of_set(t->set);
     MLFF_TRY(find_units(t));
     MLFF_TRY(create_backend(t));
@@ -382,7 +382,7 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
         train_set_free(t->validation_set);
         t->validation_set = NULL;
         t->validated = NULL;
-        MLFF_TRY(build_set(t->model, &t->options.loss, data, &t->validation_set));
+        MLFF_TRY(build_set(t->model, &t->options.loss, data, t->options.n_threads, &t->validation_set));
         t->validated = data;
         t->validated_size = mlff_dataset_size(data);
     }

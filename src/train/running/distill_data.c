@@ -124,6 +124,7 @@ mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t see
     mlff_dataset *all = NULL, *rest = NULL, *train = NULL, *validation = NULL, *test = NULL;
     mlff_read_options options = mlff_read_options_default();
     int64_t n_unsure = 0, n_outliers = 0;
+    options.n_threads = d->options.n_threads;
     if (d->config.max_teacher_deviation > 0) options.largest_force_deviation = d->config.max_teacher_deviation;
     MLFF_TRY(mlff_dataset_create(&all));
     MLFF_TRY(mlff_dataset_read_some(all, labels_path, &options, &n_unsure));

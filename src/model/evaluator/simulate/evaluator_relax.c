@@ -354,7 +354,7 @@ mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *opti
     MLFF_TRY(base_take_options("mlff_relax", "mlff_relax_options", options, sizeof run.options, &run.options));
     MLFF_TRY(check_options(&run.options, evaluator->model));
     evaluator_warn_not_conservative(evaluator, "where its forces vanish need not be a minimum of its energy");
-    run.n_threads = evaluator->options.n_threads > 0 ? evaluator->options.n_threads : team_default_size();
+    run.n_threads = team_size(evaluator->options.n_threads);
     MLFF_TRY(make_lanes(&run));
     MLFF_TRY(relax_all(&run));
 done:

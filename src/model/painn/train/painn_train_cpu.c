@@ -416,8 +416,7 @@ mlff_status painn_train_cpu_create(const mlff_model *model, const train_backend_
     c->gradient = nn_gradient_kernels_get(options->cpu_path);
     c->painn = painn_kernels_get(options->cpu_path);
     c->train = painn_train_kernels_get(options->cpu_path);
-    int n_threads = options->n_threads > 0 ? options->n_threads : team_default_size();
-    c->n_threads = n_threads < TEAM_MAX ? n_threads : TEAM_MAX;
+    c->n_threads = team_size(options->n_threads);
     c->F = nn_padded(c->parameters.n_features);
     c->K1 = c->parameters.n_radial + 1;
     int n_layers = c->parameters.n_layers;
