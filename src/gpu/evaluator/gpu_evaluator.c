@@ -45,7 +45,8 @@ static mlff_status read_forced_plan(const gpu_kind *kind, gpu_plan *plan)
         char *end = NULL;
         int k = 0;
         while (k < N_FIELDS && (strlen(fields[k].name) != name || strncmp(text, fields[k].name, name) != 0)) k++;
-        if (k < N_FIELDS && text[name] == '=' && text[name + 1] >= '0' && text[name + 1] <= '9') value = strtol(text + name + 1, &end, 10);
+        if (k < N_FIELDS && text[name] == '=' && text[name + 1] >= '0' && text[name + 1] <= '9')
+            value = strtol(text + name + 1, &end, 10);
         bool legal = value >= 0 && end == text + length && value <= fields[k].highest;
         if (legal && fields[k].value == &plan->tile) legal = has_tile(kind, value);
         if (legal && fields[k].value == &plan->cluster) legal = value > 0 && (value & (value - 1)) == 0;
