@@ -62,14 +62,16 @@ __attribute__((target("sha,sse4.1"))) static void compress_by_instructions(uint3
     __m128i abef = _mm_unpackhi_epi64(hgfe, dcba), cdgh = _mm_unpacklo_epi64(hgfe, dcba), w[4];
     for (; n_blocks > 0; n_blocks--, block += SHA256_BLOCK) {
         const __m128i abef_before = abef, cdgh_before = cdgh;
+        for (int q = 0; q < 4; q++) w[q] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)block + q), big_endian);
 #pragma GCC unroll 16                  // so that w stays in registers
-        for (int q = 0; q < 16; q++) { // four rounds each
-            const __m128i w1 = w[(q + 3) & 3], w2 = w[(q + 2) & 3], w3 = w[(q + 1) & 3], w4 = w[q & 3]; // w4: of q - 4
-            w[q & 3] = q < 4 ? _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)block + q), big_endian)
-                             : _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w4, w3), _mm_alignr_epi8(w1, w2, 4)), w1);
+        for (int q = 0; q < 16; q++) { // four rounds, then their words of the message become those of q + 4
             const __m128i added = _mm_add_epi32(w[q & 3], _mm_loadu_si128((const __m128i *)(K + 4 * q)));
             cdgh = _mm_sha256rnds2_epu32(cdgh, abef, added);
             abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(added, 0x0e));
+            const __m128i w1 = w[(q + 1) & 3], w2 = w[(q + 2) & 3], w3 = w[(q + 3) & 3];
+            if (q < 12)
+                w[q & 3] =
+                    _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w[q & 3], w1), _mm_alignr_epi8(w3, w2, 4)), w3);
         }
         abef = _mm_add_epi32(abef, abef_before);
         cdgh = _mm_add_epi32(cdgh, cdgh_before);
