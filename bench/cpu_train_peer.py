@@ -18,6 +18,8 @@ from cpu_peer import arguments, lines, processor
 BATCHES = ["ethanol10", "ethanol100"]
 GOAL = 7
 PEER = """import os, runpy, sys, time
+import torch
+torch.set_flush_denormal(True)  # as our steps do; 9 % faster on an Intel Xeon
 time.perf_counter = time.process_time
 sys.argv = [sys.argv[1], "--cpu", "1"]
 sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
