@@ -930,8 +930,12 @@ END
     done
     # Pairs of executions, of which each second one begins with B, after one of each that is not counted.
     "$mlff" compare --run "printf A >>order" --run "printf B >>order" --rounds 2 --repeat 3 --json >out 2>err
-    is "$(cat order)" ABABBAABBAABBA "order of the executions"
-    is "$(value out n_runs)" 6 "runs of each command"
+    # 6 of each were asked for; where times scatter by a few percent more follow, as above.
+    local expected=AB k
+    pairs=$(value out n_runs)
+    [ "$pairs" -ge 6 ] && [ "$pairs" -le 24 ] || fail "$pairs runs of each command"
+    for k in $(seq "$pairs"); do expected+=$([ $((k % 2)) = 1 ] && echo AB || echo BA); done
+    is "$(cat order)" "$expected" "order of the executions"
     refused 2 'at most' compare --run true --run true --rounds 200 --repeat 3
     refused 2 'two files of runs are compared' compare a.json b.json --repeat 2
     refused 1 'exit status 7' compare --run true --run "exit 7"
