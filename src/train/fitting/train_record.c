@@ -37,9 +37,11 @@ void record_text(base_text *text, bool first, const char *key, const char *value
     }
     char escaped[8];
     base_text_add(text, "\"");
-    while (*value) {
+    while (*value) { // a file's name may be any bytes, and is read back
+        const bool is_text = base_utf8_length(value) > 0;
+        if (!is_text) base_text_add(text, "%c", *value);
         value += base_json_character(value, escaped);
-        base_text_add(text, "%s", escaped);
+        if (is_text) base_text_add(text, "%s", escaped);
     }
     base_text_add(text, "\"");
 }
