@@ -13,7 +13,7 @@
 static const cli_option options[] = {
     {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
     {"validation", 0, "FILE", "labelled structures that are not trained on; the best weights are selected by their error"},
-    {"split", 0, "FRACTION", "without --validation: part of the structures, the last ones, that is used for validation (0.1)"},
+    {"split", 0, "FRACTION", "without --validation: part used for validation, whole groups chosen by --seed (0.1)"},
     {"student", 0, "MODEL", "begin with this model's weights (default: a new PaiNN)"},
     {"features", 0, "N", "of a new student: width of the atoms' features (64)"},
     {"layers", 0, "N", "of a new student: message-passing layers (2)"},
