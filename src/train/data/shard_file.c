@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/helper_thread.h"
 #include "shard.h"
 #include "train/teachers/teacher.h"
 
@@ -277,61 +278,148 @@ static mlff_status find_missing(const mlff_shard *shard, const mlff_samples *sam
     return MLFF_OK;
 }
 
-// `all`: to number them.
-static mlff_status label_some(mlff_shard *shard, mlff_teacher *teacher, const sample *all, const sample *const *samples, int n)
+// Structures that were computed in one call, and their way into the file.
+typedef struct label_call {
+    mlff_shard *shard;
+    const sample *const *samples;
+    const mlff_system **systems;
+    mlff_label *labels;
+    int n;
+    mlff_status status; // of the writing
+    char cause[512];
+} label_call;
+
+typedef struct labelling {
+    mlff_shard *shard;
+    const sample *first; // to number samples
+    mlff_label_options options;
+    mlff_label_progress progress;
+    int64_t start_ns, failed_before;
+    helper_thread writer; // writes the labels of a call while the teacher computes the next ones
+    label_call *writing;  // NULL: none
+    bool stopped;         // by the callback
+} labelling;
+
+static void call_free(label_call *call)
+{
+    for (int k = 0; call->labels && k < call->n; k++) mlff_label_clear(&call->labels[k]);
+    base_free(call->systems);
+    base_free(call->labels);
+    *call = (label_call){0};
+}
+
+static mlff_status compute_call(label_call *call, mlff_shard *shard, mlff_teacher *teacher, const sample *const *samples, int n)
 {
     mlff_status status = MLFF_OK;
-    const mlff_system **systems = base_alloc((size_t)n, sizeof *systems, "structures");
-    mlff_label *labels = base_alloc((size_t)n, sizeof *labels, "labels");
-    if (!systems || !labels) MLFF_TRY(MLFF_ERR_MEMORY);
-    for (int k = 0; k < n; k++) systems[k] = samples[k]->system;
-    MLFF_TRY(mlff_teacher_compute(teacher, systems, n, labels));
-    status = append_labels(shard, samples, labels, n);
-    for (int k = 0; k < n; k++) {
-        if (labels[k].status != MLFF_OK) base_warn("skipped structure %td: %s", samples[k] - all, labels[k].problem);
-        mlff_label_clear(&labels[k]);
-    }
+    *call = (label_call){.shard = shard,
+                         .samples = samples,
+                         .n = n,
+                         .systems = base_alloc((size_t)n, sizeof *call->systems, "structures"),
+                         .labels = base_alloc((size_t)n, sizeof *call->labels, "labels")};
+    if (!call->systems || !call->labels) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int k = 0; k < n; k++) call->systems[k] = samples[k]->system;
+    MLFF_TRY(mlff_teacher_compute(teacher, call->systems, n, call->labels));
 done:
-    base_free(systems);
-    base_free(labels);
+    if (status != MLFF_OK) call_free(call);
     return status;
+}
+
+// In the writer's thread, if the system gives one.
+static void write_call(void *context)
+{
+    label_call *call = context;
+    call->status = append_labels(call->shard, call->samples, call->labels, call->n);
+    if (call->status != MLFF_OK) snprintf(call->cause, sizeof call->cause, "%s", mlff_last_error());
+}
+
+static void start_writing(labelling *l, label_call *call)
+{
+    l->writing = call;
+    if (l->writer.begun)
+        helper_start(&l->writer, write_call, call);
+    else
+        write_call(call);
+}
+
+// Ends the writing that is under way, if any, and tells of it.
+static mlff_status finish_writing(labelling *l)
+{
+    label_call *call = l->writing;
+    if (!call) return MLFF_OK;
+    if (l->writer.begun) helper_wait(&l->writer);
+    l->writing = NULL;
+    const mlff_status status = call->status;
+    for (int k = 0; k < call->n; k++)
+        if (call->labels[k].status != MLFF_OK)
+            base_warn("skipped structure %td: %s", call->samples[k] - l->first, call->labels[k].problem);
+    if (status == MLFF_OK) {
+        l->progress.n_done += call->n;
+        l->progress.n_failed = l->shard->n_failed - l->failed_before;
+        l->progress.elapsed_s = 1e-9 * (double)(base_clock_ns() - l->start_ns);
+        if (l->options.callback && l->options.callback(l->options.context, &l->progress) != 0) l->stopped = true;
+    } else {
+        mlff_fail(status, "%s", call->cause);
+    }
+    call_free(call);
+    return status;
+}
+
+static mlff_status label_missing(labelling *l, mlff_teacher *teacher, const sample *const *missing, size_t n_missing)
+{
+    label_call calls[2] = {0};
+    size_t wanted = teacher->options.device.kind == MLFF_CUDA ? FIRST_CALL_GPU : FIRST_CALL;
+    if (teacher->options.n_devices > 1) wanted *= (size_t)teacher->options.n_devices;
+    mlff_status status = MLFF_OK;
+
+    for (size_t begin = 0, k = 0; begin < n_missing && !l->stopped; k++) {
+        const size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
+        label_call *call = &calls[k % 2];
+        const int64_t called = base_clock_ns();
+        MLFF_TRY(compute_call(call, l->shard, teacher, missing + begin, (int)n));
+        const double elapsed = (double)(base_clock_ns() - called + 1);
+        wanted = (size_t)fmin(fmax((double)n * fmin(4, CALL_NS / elapsed), 1), LARGEST_CALL);
+        begin += n;
+        status = finish_writing(l);
+        if (status != MLFF_OK) call_free(call);
+        MLFF_TRY(status);
+        start_writing(l, call);
+    }
+    return finish_writing(l);
+done:;
+    char cause[512]; // the first failure is the one that is told
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    finish_writing(l);
+    return mlff_fail(status, "%s", cause);
 }
 
 mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlff_samples *samples,
                              const mlff_label_options *given, mlff_label_progress *progress_out)
 {
     mlff_status status = MLFF_OK;
-    mlff_label_options options = mlff_label_options_default();
+    labelling l = {.shard = shard,
+                   .first = samples->samples,
+                   .options = mlff_label_options_default(),
+                   .start_ns = base_clock_ns(),
+                   .failed_before = shard->n_failed};
     const sample **missing = NULL;
     size_t n_missing = 0;
     mlff_teacher_info info;
-    const int64_t start = base_clock_ns(), failed_before = shard->n_failed;
 
-    MLFF_TRY(base_take_options(__func__, "mlff_label_options", given, sizeof options, &options));
+    MLFF_TRY(base_take_options(__func__, "mlff_label_options", given, sizeof l.options, &l.options));
     mlff_teacher_info_get(teacher, &info);
     if (strcmp(info.hash, shard->hash) != 0)
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: was opened for the teacher %s, not for %s", shard->path, shard->teacher, info.name);
     MLFF_TRY(find_missing(shard, samples, &missing, &n_missing));
-    mlff_label_progress progress = {.n_total = (int64_t)samples->n, .n_done = (int64_t)(samples->n - n_missing)};
-    progress.n_before = progress.n_done;
-    size_t wanted = teacher->options.device.kind == MLFF_CUDA ? FIRST_CALL_GPU : FIRST_CALL;
-    if (teacher->options.n_devices > 1) wanted *= (size_t)teacher->options.n_devices;
-    for (size_t begin = 0; begin < n_missing;) {
-        const size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
-        const int64_t called = base_clock_ns();
-        MLFF_TRY(label_some(shard, teacher, samples->samples, missing + begin, (int)n));
-        const int64_t now = base_clock_ns();
-        progress.n_done += (int64_t)n;
-        progress.n_failed = shard->n_failed - failed_before;
-        progress.elapsed_s = 1e-9 * (double)(now - start);
-        if (progress_out) *progress_out = progress;
-        if (options.callback && options.callback(options.context, &progress) != 0)
-            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "%s: interrupted after %" PRId64 " of %" PRId64 " labels, which are kept",
-                      shard->path, progress.n_done, progress.n_total);
-        wanted = (size_t)fmin(fmax((double)n * fmin(4, CALL_NS / (double)(now - called + 1)), 1), LARGEST_CALL);
-        begin += n;
-    }
-    if (progress_out) *progress_out = progress;
+    l.progress.n_total = (int64_t)samples->n;
+    l.progress.n_before = l.progress.n_done = (int64_t)(samples->n - n_missing);
+    helper_begin(&l.writer); // without a thread the labels are written between two calls
+    status = label_missing(&l, teacher, missing, n_missing);
+    helper_end(&l.writer);
+    if (progress_out) *progress_out = l.progress;
+    MLFF_TRY(status);
+    if (l.stopped)
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "%s: interrupted after %" PRId64 " of %" PRId64 " labels, which are kept", shard->path,
+                  l.progress.n_done, l.progress.n_total);
 done:
     base_free(missing);
     return status;

@@ -9,9 +9,9 @@
 
 #include "atoms/relax/relax.h"
 #include "atoms/systems_batch.h"
+#include "base/helper_thread.h"
 #include "device/team.h"
 #include "model/evaluator/evaluator.h"
-#include "model/evaluator/simulate/helper_thread.h"
 
 // A structure that has ended and is not yet reported.
 typedef struct ended {

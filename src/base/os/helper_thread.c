@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // helper_thread.c: one thread that does one piece of work at a time.
-#include "helper_thread.h"
+#include "base/helper_thread.h"
 
 #include <signal.h>
 
