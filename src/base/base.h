@@ -28,6 +28,8 @@
 /* count × size bytes, 64-byte aligned, zeroed; NULL and the error text (what: "pairs") if they do not exist or
  * the product overflows. A count of 0 gives a valid pointer. Freed with base_free. */
 void *base_alloc(size_t count, size_t size, const char *what);
+/* The same without zeroing: the caller writes all of it, at once, so that the memory that is left is known to the next call. */
+void *base_alloc_unset(size_t count, size_t size, const char *what);
 /* Grows *pointer to at least `count` elements (never shrinks; geometric), keeping old content; *capacity is updated. */
 mlff_status base_grow(void *pointer, size_t *capacity, size_t count, size_t size, const char *what);
 void base_free(void *pointer);

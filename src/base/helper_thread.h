@@ -18,7 +18,7 @@ typedef struct helper_thread {
 
 /* false: the system gives no more threads. Nothing else may be called then. */
 bool helper_begin(helper_thread *helper);
-/* Ends the thread once its work is done; nothing where it was not begun. */
+/* Ends the thread once its work is done; nothing where it was not begun, or has ended. */
 void helper_end(helper_thread *helper);
 /* Starts work(context); the work before must have been waited for. */
 void helper_start(helper_thread *helper, void (*work)(void *context), void *context);

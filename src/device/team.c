@@ -15,10 +15,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "device/team_size.h"
 
 enum { SPINS = 2000 };
@@ -177,6 +179,25 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
     }
     member.n = 1;
     work(context, &member);
+}
+
+typedef struct zeroing {
+    char *bytes;
+    size_t n;
+} zeroing;
+
+static void zero_slice(void *context, const team_member *member)
+{
+    const zeroing *z = context;
+    const size_t slice = z->n / (size_t)member->n, begin = slice * (size_t)member->thread;
+    memset(z->bytes + begin, 0, member->thread + 1 == member->n ? z->n - begin : slice);
+}
+
+void *team_alloc(int n_wanted, size_t count, size_t size, const char *what)
+{
+    void *block = base_alloc_unset(count, size, what);
+    if (block) team_run(n_wanted, zero_slice, &(zeroing){block, count * size});
+    return block;
 }
 
 // Cores that a container's quota pays for (cgroup 2, then 1); TEAM_MAX without a quota.

@@ -45,6 +45,7 @@ void helper_end(helper_thread *h)
     pthread_join(h->thread, NULL);
     pthread_mutex_destroy(&h->lock);
     pthread_cond_destroy(&h->changed);
+    h->begun = false;
 }
 
 void helper_start(helper_thread *h, void (*work)(void *context), void *context)

@@ -38,7 +38,7 @@ static size_t available_bytes(void)
     return machine < container ? machine : container;
 }
 
-void *base_alloc(size_t count, size_t size, const char *what)
+void *base_alloc_unset(size_t count, size_t size, const char *what)
 {
     if (size != 0 && count > (SIZE_MAX / 4) / size) {
         mlff_fail(MLFF_ERR_MEMORY, "out of memory: %zu × %zu bytes for %s are more than any machine has", count, size, what);
@@ -61,11 +61,18 @@ void *base_alloc(size_t count, size_t size, const char *what)
         return NULL;
     }
     if (bytes >= LARGE_BYTES) madvise(block, padded, MADV_HUGEPAGE);
-    memset(block, 0, bytes + HEADER_BYTES);
+    memset(block, 0, HEADER_BYTES);
     memcpy(block, &bytes, sizeof bytes);
     atomic_fetch_add(&allocated_bytes, (int64_t)bytes);
     atomic_fetch_add(&allocation_count, 1);
     return block + HEADER_BYTES;
+}
+
+void *base_alloc(size_t count, size_t size, const char *what)
+{
+    void *block = base_alloc_unset(count, size, what);
+    if (block) memset(block, 0, count * size);
+    return block;
 }
 
 static size_t block_bytes(const void *pointer)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "dataset.h"
+#include "device/team.h"
 
 enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
 #define LARGEST_MOVE 0.5  // Å, of an atom between the two
@@ -89,6 +90,19 @@ static bool find_change(const mlff_dataset *dataset, size_t frame, change *chang
         found = true;
     }
     return found && fabs(change_out->energy) + fabs(change_out->by_forces) > LEAST_CHANGE;
+}
+
+typedef struct change_search {
+    const mlff_dataset *dataset;
+    change *changes; // [n_frames]
+    bool *found;     // [n_frames]
+} change_search;
+
+static void find_changes(void *context, const team_member *member)
+{
+    const change_search *s = context;
+    for (size_t f = (size_t)member->thread; f < s->dataset->n_frames; f += (size_t)member->n)
+        s->found[f] = find_change(s->dataset, f, &s->changes[f]);
 }
 
 static int compare_sizes(const void *a, const void *b)
@@ -190,10 +204,12 @@ mlff_status dataset_check_forces(const mlff_dataset *dataset)
     mlff_status status = MLFF_OK;
     size_t n = 0, n_wrong = 0, first_wrong = SIZE_MAX;
     change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
-    if (!changes) return MLFF_ERR_MEMORY;
+    bool *found = base_alloc(dataset->n_frames, sizeof *found, "energies");
+    if (!changes || !found) MLFF_TRY(MLFF_ERR_MEMORY);
     MLFF_TRY(check_sizes(dataset));
+    team_run(team_size(dataset->n_threads), find_changes, &(change_search){dataset, changes, found});
     for (size_t f = 0; f < dataset->n_frames; f++)
-        if (find_change(dataset, f, &changes[n])) n++;
+        if (found[f]) changes[n++] = changes[f];
     qsort(changes, n, sizeof *changes, compare_sizes);
     n = (n + 1) / 2; // the larger half: the terms left out of the others weigh more
     for (size_t k = 0; k < n; k++) {
@@ -212,5 +228,6 @@ mlff_status dataset_check_forces(const mlff_dataset *dataset)
             first_wrong, n_wrong, n, changes[n / 2].energy / changes[n / 2].by_forces);
 done:
     base_free(changes);
+    base_free(found);
     return status;
 }

@@ -275,11 +275,19 @@ static mlff_status reserve_pairs(builder *b, int64_t n)
 {
     mlff_status status = MLFF_OK;
     const int64_t listed = b->lists[b->n_lists - 1].end, all = b->set->n_frames;
-    const double expected = b->neighbor_capacity == 0 ? 1.02 * (double)n * (double)all / (double)listed : 0;
-    const size_t room = (size_t)(expected > (double)n ? expected : (double)n) + 1;
-    MLFF_TRY(base_grow(&b->neighbor, &b->neighbor_capacity, room, sizeof *b->neighbor, "training data"));
-    MLFF_TRY(base_grow(&b->reverse, &b->reverse_capacity, room, sizeof *b->reverse, "training data"));
-    MLFF_TRY(base_grow(&b->vectors, &b->vector_capacity, 3 * room, sizeof *b->vectors, "training data"));
+    if (b->neighbor_capacity == 0) {
+        const double expected = 1.02 * (double)n * (double)all / (double)listed;
+        const size_t room = (size_t)(expected > (double)n ? expected : (double)n) + 1;
+        b->neighbor = team_alloc(b->n_threads, room, sizeof *b->neighbor, "training data");
+        b->reverse = b->neighbor ? team_alloc(b->n_threads, room, sizeof *b->reverse, "training data") : NULL;
+        b->vectors = b->reverse ? team_alloc(b->n_threads, room, 3 * sizeof *b->vectors, "training data") : NULL;
+        if (!b->vectors) return MLFF_ERR_MEMORY;
+        b->neighbor_capacity = b->reverse_capacity = room;
+        b->vector_capacity = 3 * room;
+    }
+    MLFF_TRY(base_grow(&b->neighbor, &b->neighbor_capacity, (size_t)n, sizeof *b->neighbor, "training data"));
+    MLFF_TRY(base_grow(&b->reverse, &b->reverse_capacity, (size_t)n, sizeof *b->reverse, "training data"));
+    MLFF_TRY(base_grow(&b->vectors, &b->vector_capacity, 3 * (size_t)n, sizeof *b->vectors, "training data"));
 done:
     return status;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/helper_thread.h"
 #include "device/cpu.h"
 #include "device/team.h"
 #include "model/model.h"
@@ -115,6 +116,12 @@ static uint64_t hash_of_set(const train_set *set)
     return hash;
 }
 
+static void hash_data(void *context)
+{
+    mlff_trainer *t = context;
+    t->data_hash = hash_of_set(t->set);
+}
+
 // A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
 static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
 {
@@ -223,6 +230,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
 {
     mlff_status status = MLFF_OK;
     mlff_trainer *t = NULL;
+    helper_thread hashing = {0};
     mlff_trainer_options chosen = mlff_trainer_options_default();
     if (!model || !data || !trainer_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_create: model, data and trainer_out must be given");
@@ -234,12 +242,17 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
     MLFF_TRY(build_set(model, &chosen.loss, data, chosen.n_threads, &t->set));
-    t->data_hash = hash_of_set(t->set);
+    if (helper_begin(&hashing)) // while the data go to the device
+        helper_start(&hashing, hash_data, t);
+    else
+        hash_data(t);
     MLFF_TRY(find_units(t));
     MLFF_TRY(create_backend(t));
+    helper_end(&hashing);
     *trainer_out = t;
     t = NULL;
 done:
+    helper_end(&hashing);
     mlff_trainer_destroy(t);
     return status;
 }

@@ -166,6 +166,8 @@ int painn_train_prepare_readout(const painn_train_step *step);
 /* `there_out`: the GPU has enough shared memory for painn_train_launch_chain. */
 int painn_train_prepare_chains(const painn_train_step *step, size_t shared_bytes, int *there_out);
 
+/* edge [n][4] and distance [n] of vectors [n][3]. */
+int painn_train_launch_edges(const double *vectors, float *edge, double *distance, int n, void *stream);
 int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 /* What happens at atoms in layer l; tangent 0: values, 1: tangents. A kernel for each product. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// painn_train_upload.c: labelled structures to the device, once. Directions and distances are computed in float64 and rounded.
-#include <math.h>
+// painn_train_upload.c: labelled structures to the device, once.
 #include <stdlib.h>
-#include <string.h>
 
 #include "painn_trainer_gpu.h"
+
+#define COPYING "copying data of training to the GPU"
 
 // Arrays of the set at `base`, which may be NULL to count bytes. Labels that the set has not stay NULL.
 static size_t place_set(const train_set *set, char *base, painn_train_data *data)
@@ -29,20 +29,34 @@ static size_t place_set(const train_set *set, char *base, painn_train_data *data
     return at;
 }
 
-static void fill_edges(const train_set *set, float *edge, double *distance)
+// Edges are made on the device, from vectors that it gets in pieces.
+static mlff_status make_edges(const painn_gpu_set *to, const train_set *set, const painn_train_data *data)
 {
-    for (int64_t p = 0; p < set->n_pairs; p++) {
-        const double *r = set->vectors + 3 * p, d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]);
-        for (int c = 0; c < 3; c++) edge[4 * p + c] = (float)(r[c] / d);
-        edge[4 * p + 3] = (float)d;
-        distance[p] = d;
+    enum { PIECE = 1 << 21 };
+    mlff_status status = MLFF_OK;
+    void *vectors = NULL;
+    const int64_t most = set->n_pairs < PIECE ? set->n_pairs : PIECE;
+    if (set->n_pairs == 0) return MLFF_OK;
+    PLUGIN_TRY(cuda_allocate(to->device, 3 * sizeof(double) * (size_t)most, "data of training", &vectors));
+    for (int64_t at = 0; at < set->n_pairs; at += PIECE) {
+        const int n = (int)(set->n_pairs - at < PIECE ? set->n_pairs - at : PIECE);
+        CUDA_TRY(cuda_copy(vectors, set->vectors + 3 * at, 3 * sizeof(double) * (size_t)n, cudaMemcpyHostToDevice), COPYING);
+        CUDA_TRY(painn_train_launch_edges(vectors, (float *)(uintptr_t)data->edge + 4 * at,
+                                          (double *)(uintptr_t)data->distance + at, n, NULL),
+                 COPYING);
+        CUDA_TRY(cuda_wait(NULL, 0), COPYING);
     }
+done:
+    cuda_release(to->device, vectors);
+    return status;
 }
 
-static void fill_set(const train_set *set, painn_train_data *host_data)
+static mlff_status fill_set(const painn_gpu_set *to, const train_set *set, const painn_train_data *data)
 {
+    mlff_status status = MLFF_OK;
     const size_t n_frames = (size_t)set->n_frames, n_atoms = (size_t)set->n_atoms, n_pairs = (size_t)set->n_pairs;
-#define COPY(field, n) memcpy((void *)(uintptr_t)host_data->field, set->field, sizeof *set->field *(n))
+#define COPY(field, n)                                                                                                           \
+    CUDA_TRY(cuda_copy((void *)(uintptr_t)data->field, set->field, sizeof *set->field *(n), cudaMemcpyHostToDevice), COPYING)
     COPY(first_atom, n_frames + 1);
     COPY(first_pair, n_atoms + 1);
     COPY(species, n_atoms);
@@ -56,7 +70,9 @@ static void fill_set(const train_set *set, painn_train_data *host_data)
     if (set->atom_energies) COPY(atom_energies, n_atoms);
     if (set->probe_step) COPY(probe_step, n_frames);
 #undef COPY
-    fill_edges(set, (float *)(uintptr_t)host_data->edge, (double *)(uintptr_t)host_data->distance);
+    PLUGIN_TRY(make_edges(to, set, data));
+done:
+    return status;
 }
 
 static void list_elements(const train_set *set, painn_gpu_set *to)
@@ -71,13 +87,12 @@ static void list_elements(const train_set *set, painn_gpu_set *to)
 mlff_status painn_gpu_set_upload(painn_gpu_set *to, const train_set *set)
 {
     mlff_status status = MLFF_OK;
-    painn_train_data data = {0}, host_data = {0};
+    painn_train_data data = {0};
     const size_t bytes = place_set(set, NULL, &data);
-    char *staged = malloc(bytes);
     int64_t *pairs = realloc(to->frame_pairs, sizeof *pairs * ((size_t)set->n_frames + 1));
     if (pairs) to->frame_pairs = pairs;
     to->set = NULL;
-    if (!staged || !pairs) PLUGIN_TRY(host.fail(MLFF_ERR_MEMORY, "out of memory: data of training"));
+    if (!pairs) PLUGIN_TRY(host.fail(MLFF_ERR_MEMORY, "out of memory: data of training"));
     if (bytes > to->bytes) {
         cuda_release(to->device, to->block);
         to->block = NULL;
@@ -85,10 +100,8 @@ mlff_status painn_gpu_set_upload(painn_gpu_set *to, const train_set *set)
         PLUGIN_TRY(cuda_allocate(to->device, bytes, "data of training", &to->block));
         to->bytes = bytes;
     }
-    place_set(set, staged, &host_data);
-    fill_set(set, &host_data);
-    CUDA_TRY(cuda_copy(to->block, staged, bytes, cudaMemcpyHostToDevice), "copying data of training to the GPU");
     place_set(set, to->block, &to->data);
+    PLUGIN_TRY(fill_set(to, set, &to->data));
     if (!set->atom_energies) to->data.atom_energies = NULL;
     if (!set->probe_step) to->data.probe_step = NULL;
     to->most_pairs = 0;
@@ -99,7 +112,6 @@ mlff_status painn_gpu_set_upload(painn_gpu_set *to, const train_set *set)
     list_elements(set, to);
     to->set = set;
 done:
-    free(staged);
     return status;
 }
 
