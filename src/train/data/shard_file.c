@@ -376,8 +376,8 @@ static mlff_status label_missing(labelling *l, mlff_teacher *teacher, const samp
         label_call *call = &calls[k % 2];
         const int64_t called = base_clock_ns();
         MLFF_TRY(compute_call(call, l->shard, teacher, missing + begin, (int)n));
-        const double elapsed = (double)(base_clock_ns() - called + 1);
-        wanted = (size_t)fmin(fmax((double)n * fmin(4, CALL_NS / elapsed), 1), LARGEST_CALL);
+        const double change = fmin(CALL_NS / (double)(base_clock_ns() - called + 1), 4);
+        if (change < 0.7 || change > 1.4) wanted = (size_t)fmin(fmax((double)n * change, 1), LARGEST_CALL);
         begin += n;
         status = finish_writing(l);
         if (status != MLFF_OK) call_free(call);

@@ -143,13 +143,18 @@ done:
     return status;
 }
 
+// Calls of the evaluator of about the same size: a GPU captures its step again for another class of sizes, which a small rest would be.
 static mlff_status model_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
 {
     const model_state *state = teacher->state;
+    int64_t n_left = 0;
+    for (int k = 0; k < n; k++) n_left += systems[k]->n_atoms;
     for (int begin = 0, end; begin < n; begin = end) {
-        int n_atoms = systems[begin]->n_atoms;
-        for (end = begin + 1; end < n && n_atoms + systems[end]->n_atoms <= state->batch_atoms; end++)
+        const int64_t n_calls = (n_left + state->batch_atoms - 1) / state->batch_atoms, share = (n_left + n_calls - 1) / n_calls;
+        int64_t n_atoms = systems[begin]->n_atoms;
+        for (end = begin + 1; end < n && n_atoms < share && n_atoms + systems[end]->n_atoms <= state->batch_atoms; end++)
             n_atoms += systems[end]->n_atoms;
+        n_left -= n_atoms;
         const mlff_status status = compute_batch(teacher, systems + begin, end - begin, labels + begin);
         if (status != MLFF_OK) return status;
     }
