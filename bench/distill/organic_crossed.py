@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Labelled structures of molecules crossed from others, as many as fit in a time.
 
-Usage: organic_crossed.py TEACHER SAMPLER BASES.npz OUT SECONDS [--moved 0.4] [--seed 1] [--device cuda]
+Usage: organic_crossed.py TEACHER SAMPLER STUDENT BASES.npz OUT SECONDS [--moved 0.4] [--changed 0] [--stripped 0] [--left-out 0] [--seed 1]
+    [--device cuda]
 
-Two molecules of organic_bases.py are cut at an acyclic single bond each, and a half of one is joined to a half of the other by a new bond, turned until no
-atoms meet; three in ten are crossed once more. 12 % stay whole and 7 % are pairs of whole ones, 1.7 to 3.2 Å apart. Sizes and bonds
-to hydrogen vary by about 1 %, as between force fields. Each molecule is labelled by TEACHER where it stands. The part --moved of them also
-descends twelve steps by SAMPLER (an earlier student) and gives one frame displaced by 0.01 to 0.05 Å and two of Langevin dynamics, after 40
-and 80 fs, 30 to 800 K. Frames with a force component above 20 eV/Å are left out. Geometry is computed by processes, forces on the device.
+Two molecules of organic_bases.py, the part --changed of them of its changed ones, are cut at an acyclic single bond each, and a half of one is joined
+to a half of the other by a new bond, turned until no atoms meet; three in ten are crossed once more. 12 % stay whole and 7 % are pairs of whole ones,
+1.7 to 3.2 Å apart. The part --left-out of those with F, S or Cl is not used. The part --stripped then lacks one or two hydrogens. Sizes and bonds to
+hydrogen vary by about 1 %, as between force fields; molecules with atoms nearer than 0.7 of their covalent distance are left out. Each molecule is
+labelled by TEACHER where it stands. The part --moved of them also descends twelve steps by SAMPLER (an earlier student) and gives one frame displaced
+by 0.01 to 0.05 Å and two of Langevin dynamics, after 40 and 80 fs, 30 to 800 K. Frames with a force component above 20 eV/Å are left out, and those
+to which STUDENT, which the training begins with, gives one above 40 eV/Å: where it diverges, no step of the training is finite. Geometry is computed
+by processes, forces on the device.
 Writes OUT.train.extxyz and OUT.valid.extxyz; molecules whose number is 249 modulo 250 validate."""
 import argparse
 import concurrent.futures
@@ -23,15 +27,18 @@ from mlff_distiller import Evaluator
 STEP = 0.004  # Å, of the positions in BASES.npz
 RADII = {1: 0.31, 6: 0.76, 7: 0.71, 8: 0.66, 9: 0.57, 16: 1.03, 17: 0.99}
 NEAREST = np.array([2.75, 2.2, 1.85])  # Å, of atoms of two halves, by how many of both are hydrogen
+RARER = 9, 16, 17  # atomic numbers, see --left-out
 FEWEST_ATOMS, MOST_ATOMS, MOST_ATOMS_OF_PAIR = 5, 110, 70
 HOTTEST_FORCE, LARGEST_FORCE_MOVED = 20.0, 40.0  # eV/Å
 ACCELERATION, BOLTZMANN = 9.6485332e-3, 8.617333e-5  # Å/fs² of eV/Å/amu; eV/K
+NEAREST_RATIO = 0.7  # of the sum of covalent radii
 MOLECULES_AT_ONCE = 1000
 
 bases = []  # (numbers, positions, bonds, cuts); read before the processes are made
+chances = np.zeros(0)  # of each base and those before it to be drawn
 
 
-def load(path):
+def load(path, share_changed):
     data = np.load(path)
     first = {name: np.cumsum(np.r_[0, data[f"n_{name}"].astype(int)]) for name in ("numbers", "bonds", "cuts")}
     array = {name: data[name] for name in ("numbers", "positions", "bonds", "cuts")}
@@ -41,6 +48,10 @@ def load(path):
 
     for k in range(len(data["n_numbers"])):
         bases.append((part("numbers", k, "numbers"), STEP * part("positions", k, "numbers"), part("bonds", k, "bonds"), part("cuts", k, "cuts")))
+    global chances
+    changed = data["changed"]
+    weights = np.where(changed, share_changed / max(1, changed.sum()), (1 - share_changed) / max(1, (~changed).sum()))
+    chances = np.cumsum(weights / weights.sum())
 
 
 def bonds_between(n_atoms, bonds, begin, without):
@@ -139,11 +150,27 @@ def varied(numbers, positions, bonds, draw):
     return made + draw.choice([0, 0.004, 0.01, 0.02]) * draw.normal(size=made.shape)
 
 
-def assembled(seed):
+def stripped(numbers, positions, bonds, draw):
+    """Without one or two hydrogens; bonds of those that stay."""
+    hydrogens = np.flatnonzero(numbers == 1)
+    keep = np.ones(len(numbers), bool)
+    keep[draw.permutation(hydrogens)[:draw.integers(1, 3)]] = False
+    new = np.cumsum(keep) - 1
+    return numbers[keep], positions[keep], new[bonds[keep[bonds].all(1)]]
+
+
+def touches(numbers, positions):
+    """Are two atoms within the range of the student's core repulsion?"""
+    radii = np.array([RADII[z] for z in numbers.tolist()])
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=2) / (radii[:, None] + radii[None])
+    return (distances[np.triu_indices(len(numbers), 1)] < NEAREST_RATIO).any()
+
+
+def assembled(seed, share_stripped, left_out):
     """(numbers, positions) of MOLECULES_AT_ONCE molecules."""
     draw, made = np.random.default_rng(seed), []
     while len(made) < MOLECULES_AT_ONCE:
-        kind, (a, b, c) = draw.random(), (bases[k] for k in draw.integers(len(bases), size=3))
+        kind, (a, b, c) = draw.random(), (bases[k] for k in np.searchsorted(chances, draw.random(3)))
         if kind < 0.12:
             molecule = a
         elif kind < 0.19:
@@ -152,8 +179,11 @@ def assembled(seed):
             molecule = crossed(a, b, draw)
             if molecule is not None and draw.random() < 0.3:
                 molecule = crossed(molecule, c, draw)
-        if molecule is not None:
-            made.append((molecule[0], varied(*molecule[:3], draw)))
+        if molecule is not None and not (np.isin(molecule[0], RARER).any() and draw.random() < left_out):
+            numbers, positions, bonds = stripped(*molecule[:3], draw) if draw.random() < share_stripped else molecule[:3]
+            placed = varied(numbers, positions, bonds, draw)
+            if not touches(numbers, placed):
+                made.append((numbers, placed))
     return made
 
 
@@ -188,18 +218,19 @@ def moved(molecules, sampler, draw):
     return [(k, shot[first[k]:first[k + 1]]) for shot in shots for k in np.flatnonzero(~broken)]
 
 
-def labelled(frames, teacher):
+def labelled(frames, teacher, student):
     """(group, numbers, positions, energy, forces) of the frames (group, numbers, positions) that are not too hot."""
     made = []
     for begin in range(0, len(frames), MOLECULES_AT_ONCE):
         some = frames[begin:begin + MOLECULES_AT_ONCE]
         first = np.cumsum(np.r_[0, [len(numbers) for _, numbers, _ in some]]).astype(np.int32)
-        out = teacher.compute(np.concatenate([one[1] for one in some]), np.concatenate([one[2] for one in some]), first_atom=first)
+        batch = np.concatenate([one[1] for one in some]), np.concatenate([one[2] for one in some])
+        out, by_student = (model.compute(*batch, first_atom=first) for model in (teacher, student))
         energies, forces = np.asarray(out["energies"]), np.asarray(out["forces"])
-        for k, frame in enumerate(some):
-            own = forces[first[k]:first[k + 1]]
-            if np.isfinite(own).all() and abs(own).max() <= HOTTEST_FORCE:
-                made.append((*frame, energies[k], own))
+        hottest, diverging = (np.maximum.reduceat(abs(np.nan_to_num(found, nan=np.inf)).max(1), first[:-1])
+                              for found in (forces, np.asarray(by_student["forces"])))
+        made += [(*frame, energies[k], forces[first[k]:first[k + 1]]) for k, frame in enumerate(some)
+                 if hottest[k] <= HOTTEST_FORCE and diverging[k] <= LARGEST_FORCE_MOVED]
     return made
 
 
@@ -215,29 +246,33 @@ def texts(frames):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("teacher", "sampler", "bases", "output"):
+    for name in ("teacher", "sampler", "student", "bases", "output"):
         parser.add_argument(name)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--moved", type=float, default=0.4)
+    parser.add_argument("--changed", type=float, default=0)
+    parser.add_argument("--stripped", type=float, default=0)
+    parser.add_argument("--left-out", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--processes", type=int, default=7)
     options = parser.parse_args()
     started, draw = time.time(), np.random.default_rng((options.seed, 999))
-    load(options.bases)
+    load(options.bases, options.changed)
     with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
-        waiting = [pool.submit(assembled, (options.seed, k)) for k in range(options.processes + 2)]
+        waiting = [pool.submit(assembled, (options.seed, k), options.stripped, options.left_out) for k in range(options.processes + 2)]
         n_asked, n_molecules, n_frames, pending = len(waiting), 0, 0, []
-        teacher, sampler = (Evaluator(model, device=options.device, n_threads=1) for model in (options.teacher, options.sampler))
+        models = options.teacher, options.sampler, options.student
+        teacher, sampler, student = (Evaluator(model, device=options.device, n_threads=1) for model in models)
         files = [open(f"{options.output}.{kind}.extxyz", "w") for kind in ("train", "valid")]
         while time.time() - started < options.seconds:
             molecules = waiting.pop(0).result()
-            waiting.append(pool.submit(assembled, (options.seed, n_asked)))
+            waiting.append(pool.submit(assembled, (options.seed, n_asked), options.stripped, options.left_out))
             n_asked += 1
             frames = [(n_molecules + k, *one) for k, one in enumerate(molecules)]
             part = molecules[:int(options.moved * len(molecules))]
             frames += [(n_molecules + k, part[k][0], positions) for k, positions in (moved(part, sampler, draw) if part else [])]
-            made = labelled(frames, teacher)
+            made = labelled(frames, teacher, student)
             made = [made[k] for k in draw.permutation(len(made))]
             n_molecules, n_frames = n_molecules + len(molecules), n_frames + len(made)
             for valid, file in enumerate(files):
