@@ -152,7 +152,7 @@ template <int NUMBERS, int WIDE> struct tile_runner {
         if constexpr (WIDE == 1)
             multiply_in_halves(sum, warp, lane);
         else
-            multiply_alternating(sum, warp, lane);
+            multiply_in_pairs(sum, warp, lane);
     }
     template <int PART> static __device__ __forceinline__ void add_part(float *sum, float (&part)[PART])
     {
@@ -191,21 +191,17 @@ template <int NUMBERS, int WIDE> struct tile_runner {
             add_part(sum + HALF / 2, part);
         }
     }
-    // A stage's products are added up while those of the next are computed. The number of stages is even.
-    __device__ __forceinline__ void multiply_alternating(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
+    // Two stages at a time: the first one's products are added up while those of the second are computed. No product is in flight when the
+    // loop repeats, else the compiler serializes them (C7520). The number of stages is even.
+    __device__ __forceinline__ void multiply_in_pairs(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
     {
         float even[tile::COLUMNS / 2] = {}, odd[tile::COLUMNS / 2] = {};
-        int before = enqueue_next(even, warp);
 #pragma unroll 1
-        for (int k = 2; k < steps; k += 2) {
-            int mine = enqueue_next(odd, warp);
-            finish_stage<1>(sum, even, before, lane);
-            before = enqueue_next(even, warp);
-            finish_stage<1>(sum, odd, mine, lane);
+        for (int k = 0; k < steps; k += 2) {
+            const int one = enqueue_next(even, warp), two = enqueue_next(odd, warp);
+            finish_stage<1>(sum, even, one, lane);
+            finish_stage<0>(sum, odd, two, lane);
         }
-        const int last = enqueue_next(odd, warp);
-        finish_stage<1>(sum, even, before, lane);
-        finish_stage<0>(sum, odd, last, lane);
     }
     __device__ __forceinline__ int enqueue_next(float (&part)[tile::COLUMNS / 2], int warp)
     {
