@@ -20,17 +20,21 @@ template <int NUMBERS> struct network_tile {
                          SHARING = GROUPS / SLABS;                             // SHARING: groups that share a slab
     static constexpr int MINE = COLUMNS / SHARING, MINE_LAST = LAST / SHARING; // columns of a group
     static constexpr int PARTS = BLOCKS * SHARING;                             // of a row
-    static constexpr int SLAB_BYTES = HIDDEN * GPU_SLAB * 2, HALF_BYTES = SLAB_BYTES / BLOCKS;
-    static constexpr int SLOT_BYTES = 16384, SLOTS = 6, K8 = 4 / planes, K8_LAST = 8 / planes; // blocks of 8 of k in a slot
+    /* Blocks of 8 columns of a slab are 32 bytes further apart than they are long: a quarter of a warp stores 16 bytes of two rows of four blocks. */
+    static constexpr int BLOCK_BYTES = GPU_SLAB * 16 + 32, SLAB_BYTES = HIDDEN / 8 * BLOCK_BYTES,
+                         HALF_BYTES = SLAB_BYTES / BLOCKS;
+    static constexpr int SLOT_BYTES = 16384, SLOTS = 5, K8 = 4 / planes, K8_LAST = 8 / planes; // blocks of 8 of k in a slot
     static constexpr int RING_AT = planes * SLABS * SLAB_BYTES, MOMENTS_AT = RING_AT + SLOTS * SLOT_BYTES,
-                         BARRIERS_AT = MOMENTS_AT + PARTS * ROWS * 8, SHARED_BYTES = BARRIERS_AT + 256;
+                         CONSTANTS_AT = MOMENTS_AT + PARTS * ROWS * 8,
+                         BARRIERS_AT = CONSTANTS_AT + (2 * COLUMNS + TILE_CONSTANTS * LAST) * 4, SHARED_BYTES = BARRIERS_AT + 256;
     static constexpr int COMPUTING = 128 * GROUPS, THREADS = COMPUTING + 128;
+    static_assert(COLUMNS <= COMPUTING && LAST <= COMPUTING, "a thread copies one constant of a vector");
     static_assert(COLUMNS == GPU_WEIGHT_BLOCK, "weights are stored in blocks of a block's columns");
     static_assert(SHARED_BYTES <= 227 * 1024, "shared memory of a multiprocessor");
 };
 
 struct network_barriers {
-    uint64_t full[6], empty[6]; // of the ring
+    uint64_t full[5], empty[5]; // of the ring
     uint64_t input, released;   // the inputs of a tile are there; the region is free, in both blocks
     /* Of each slab. */
     uint64_t arrived[2]; // the other block's half of a hidden layer is there
@@ -40,8 +44,8 @@ struct network_barriers {
 
 /* What an epilogue knows of its place. */
 struct network_place {
-    int row, column, n_rows; // row: of g, the other is row + 8; column: first of the group's columns, + 8 t
-    int lane, part;          // part: of the row
+    int row, column, n_rows;  // row: of g, the other is row + 8; column: first of the group's columns, + 8 t
+    int lane, part, constant; // part: of the row; constant: `column` among the block's columns
 };
 
 /* What a product waits for, and whose it is. */
@@ -161,16 +165,18 @@ template <class tile> struct network_runner {
     // ---- the warp that fetches inputs
     __device__ __forceinline__ void fetch_input(int number, int lane)
     {
-        const int bytes = net.input.columns * GPU_SLAB * 2, row = row_of(number);
+        constexpr int BYTES = GPU_SLAB * 16; // of a block of 8 columns
+        const int blocks = net.input.columns / 8, row = row_of(number);
         int slabs = 0; // that exist
         while (slabs < tile::SLABS && row + GPU_SLAB * slabs < net.first_row + net.rows) slabs++;
-        if (lane == 0) mbarrier_expect(&barriers->input, tile::planes * slabs * bytes);
+        if (lane == 0) mbarrier_expect(&barriers->input, tile::planes * slabs * blocks * BYTES);
         __syncwarp();
-        if (lane < tile::planes * slabs) {
-            const int plane = lane / slabs, slab = lane % slabs;
-            bulk_copy(slab_at(plane, slab),
-                      (const char *)(plane ? net.input.low : net.input.high) + (size_t)(row / GPU_SLAB + slab) * bytes, bytes,
-                      &barriers->input);
+        for (int k = lane; k < tile::planes * slabs * blocks; k += 32) {
+            const int block = k % blocks, plane = k / blocks / slabs, slab = k / blocks % slabs;
+            bulk_copy(slab_at(plane, slab) + block * tile::BLOCK_BYTES,
+                      (const char *)(plane ? net.input.low : net.input.high) +
+                          ((size_t)(row / GPU_SLAB + slab) * blocks + block) * BYTES,
+                      BYTES, &barriers->input);
         }
         __syncwarp();
     }
@@ -197,7 +203,7 @@ template <class tile> struct network_runner {
             wgmma_operand a[2], b[2];
 #pragma unroll
             for (int plane = 0; plane < tile::planes; plane++) {
-                a[plane] = wgmma_operand_at(slab_at(plane, slab) + (k8 + 2 * kk) * (GPU_SLAB * 16), GPU_SLAB * 16, 128);
+                a[plane] = wgmma_operand_at(slab_at(plane, slab) + (k8 + 2 * kk) * tile::BLOCK_BYTES, tile::BLOCK_BYTES, 128);
                 b[plane] = wgmma_operand_at(slot_at(at) + plane * (BLOCKS_8 * WIDTH * 16) + kk * WIDTH * 32 + first * 16,
                                             WIDTH * 16, 128);
             }
@@ -283,17 +289,35 @@ template <class tile> struct network_runner {
         if (lane < tile::BLOCKS) mbarrier_arrive_at(cluster_map(mbarrier, lane));
         __syncwarp();
     }
-    __device__ __forceinline__ void store_operand(int slab, int r, int c, const eight &x)
+    // Eight hidden features of a row and a block of 8 columns, at `at` of plane 0 of the region.
+    __device__ __forceinline__ void store_hidden(char *at, const eight &x)
     {
         const uint4 high = pack_eight<format::bfloat>(x);
-        const int at = c / 8 * (GPU_SLAB * 16) + r % GPU_SLAB * 16;
-        *(uint4 *)(slab_at(0, slab) + at) = high;
+        *(uint4 *)at = high;
         if (tile::planes == 1) return;
         eight rest, upper;
         unpack_eight<format::bfloat>(high, upper);
 #pragma unroll
         for (int k = 0; k < 8; k++) rest.v[k] = x.v[k] - upper.v[k];
-        *(uint4 *)(slab_at(1, slab) + at) = pack_eight<format::bfloat>(rest);
+        *(uint4 *)(at + tile::SLABS * tile::SLAB_BYTES) = pack_eight<format::bfloat>(rest);
+    }
+    // ---- constants of a block's columns: biases of both hidden layers, then the vectors of the third
+    __device__ __forceinline__ float *constants_of(int vector)
+    {
+        return (float *)(shared + tile::CONSTANTS_AT) +
+               (vector < 2 ? vector * tile::COLUMNS : 2 * tile::COLUMNS + (vector - 2) * tile::LAST);
+    }
+    // By the computing warps; a vector that is NULL is zero.
+    __device__ __forceinline__ void copy_constants(const tile_constants &last)
+    {
+#pragma unroll 1
+        for (int vector = 0; vector < 2 + TILE_CONSTANTS; vector++) {
+            const int width = vector < 2 ? tile::COLUMNS : tile::LAST;
+            const float *const from = vector < 2 ? net.layer[vector].bias : last.vector[vector - 2];
+            if ((int)threadIdx.x < width)
+                constants_of(vector)[threadIdx.x] = from ? __ldg(from + rank * width + threadIdx.x) : 0.0f;
+        }
+        group_barrier(1, tile::COMPUTING);
     }
     // After a group's stores of a hidden layer: they are operands from here on, and are sent to the other block.
     __device__ __forceinline__ void share(int slab, bool first)
@@ -340,21 +364,28 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4, slab = group / tile::SHARING,
               share = group % tile::SHARING, column = share * tile::MINE, last = share * tile::MINE_LAST;
     const bool first = threadIdx.x % (128 * tile::SHARING) == 0;
-    const auto put = [&](int r, int c, const eight &x) { run.store_operand(slab, r, c, x); };
+    const int row = 16 * (warp % 4) + lane / 4; // of the slab
+    char *const mine = run.slab_at(0, slab) + ((run.rank * tile::COLUMNS + column) / 8 + lane % 4) * tile::BLOCK_BYTES + row * 16;
+    const auto put = [&](int q, int h, const eight &x) { run.store_hidden(mine + 4 * q * tile::BLOCK_BYTES + h * 128, x); };
     int parity = 0;
+    run.copy_constants(epilogues.constants());
+    auto atoms = epilogues.gather(run.row_of(run.cluster) + GPU_SLAB * slab + row, run.rows_here());
     for (int number = run.cluster; number == run.cluster || number < run.tiles(); number += run.clusters, parity ^= 1) {
-        network_place place = {run.row_of(number) + GPU_SLAB * slab + 16 * (warp % 4) + lane / 4,
-                               run.rank * tile::COLUMNS + column + 8 * (lane % 4), run.rows_here(), lane,
-                               run.rank * tile::SHARING + share};
+        network_place place = {run.row_of(number) + GPU_SLAB * slab + row,
+                               run.rank * tile::COLUMNS + column + 8 * (lane % 4),
+                               run.rows_here(),
+                               lane,
+                               run.rank * tile::SHARING + share,
+                               0};
         network_turn turn = {slab, lane, first, parity};
-        const auto rows = epilogues.gather(place);
+        place.constant = column + 8 * (lane % 4);
         {
             float sum[tile::MINE / 2];
             run.template multiply<tile::MINE, tile::COLUMNS, tile::K8, false>(sum, run.net.layer[0].inputs / 8, column, turn);
             run.arrive_in_both(run.barriers->read + slab, lane);
             wait_for_previous();
-            mbarrier_wait(run.barriers->read + slab, 0);
-            epilogues.hide(0, sum, place, rows, put);
+            epilogues.template hide<0>(sum, place, atoms, run.constants_of(0), put,
+                                       [&]() { mbarrier_wait(run.barriers->read + slab, 0); });
         }
         run.share(slab, first);
         turn.phase = 0;
@@ -362,23 +393,27 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
             float sum[tile::MINE / 2];
             run.template multiply<tile::MINE, tile::COLUMNS, tile::K8, true>(sum, tile::HIDDEN / 8, column, turn);
             run.arrive_in_both(run.barriers->read + slab, lane);
-            mbarrier_wait(run.barriers->read + slab, 1);
-            epilogues.hide(1, sum, place, rows, put);
+            epilogues.template hide<1>(sum, place, atoms, run.constants_of(1), put,
+                                       [&]() { mbarrier_wait(run.barriers->read + slab, 1); });
         }
         run.share(slab, first);
         turn.phase = 1;
         place.column = run.rank * tile::LAST + last + 8 * (lane % 4);
+        place.constant = last + 8 * (lane % 4);
+        if (number + run.clusters < run.tiles())
+            atoms = epilogues.gather(run.row_of(number + run.clusters) + GPU_SLAB * slab + row, run.rows_here());
         const auto old = epilogues.prepare(place);
         float sum[tile::MINE_LAST / 2];
         run.template multiply<tile::MINE_LAST, tile::LAST, tile::K8_LAST, true>(sum, tile::HIDDEN / 8, last, turn);
         run.arrive_in_both(&run.barriers->released, lane);
-        epilogues.finish(sum, place, old, network_exchange<tile>{run, slab, parity, first});
+        epilogues.finish(sum, place, old, run.constants_of(2), network_exchange<tile>{run, slab, parity, first});
     }
 }
 
-/* A whole block. Epilogues: `gather(place)` returns what the first one needs and does not depend on the previous kernel; `hide(l, sum, place, rows,
- * put)` is that of layer l = 0 or 1, and calls put(row, column, x) for eight adjacent columns; `prepare(place)` returns what the third one needs,
- * before its product; `finish(sum, place, prepared, exchange)` is the third one, and calls `exchange` once. */
+/* A whole block. Epilogues: `constants()` returns the third layer's vectors; `gather(row, n_rows)` returns which rows the first one needs, of a tile
+ * to come; `hide<l>(sum, place, atoms, bias, put, wait)` is that of layer l = 0 or 1: after wait() it calls put(q, h, x) for eight adjacent columns of
+ * block q of 32 and row h; `prepare(place)` returns what the third one needs, before its product; `finish(sum, place, prepared, constants, exchange)` is
+ * the third one, and calls `exchange` once. */
 template <class tile, class Epilogues>
 static __device__ __forceinline__ void run_network(const gpu_network &net, uint4 *shared, const Epilogues &epilogues)
 {

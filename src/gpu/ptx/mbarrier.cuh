@@ -88,7 +88,7 @@ static __device__ __forceinline__ void bulk_copy(void *shared, const void *globa
 static __device__ __forceinline__ void async_proxy_fence()
 {
 #if WGMMA_HERE
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 /* Prefetches bytes (a multiple of 16, as is the address) into L2. */

@@ -44,11 +44,12 @@ static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t o
                  : "memory");
 #endif
 }
-/* Arrives at an mbarrier with phases, of any block of the cluster. */
+/* Arrives at an mbarrier with phases, of any block of the cluster: says that this thread has read something. What it has written is not made visible
+ * there, which would take a fence of the whole GPU. */
 static __device__ __forceinline__ void mbarrier_arrive_at(cluster_base mbarrier)
 {
 #if WGMMA_HERE
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(mbarrier) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mbarrier) : "memory");
 #endif
 }
 /* Copies bytes (a multiple of 16, as are both addresses) of shared memory to another block of the cluster and counts them in an mbarrier there. By

@@ -32,8 +32,7 @@ static void fuse_edges(orb_launcher *l, const orb_gpu_mlp *mlp, gpu_operand inpu
                                        .first_row = first,
                                        .rows = rows,
                                        .early = projected}, // written in the previous layer
-                               .update = *update,
-                               .activation = s->activation};
+                               .update = *update};
     network.update.product.layer = mlp->layer[2];
     network.update.scale = mlp->scale, network.update.shift = mlp->shift, network.update.epsilon = s->norm_epsilon;
     network.update.latent = s->edges;

@@ -27,7 +27,9 @@ static inline gpu_linear_plan orb_plan_for(const orb_launcher *l, int rows, int 
 /* Whether the networks of edges are computed by one kernel each. */
 static inline int orb_fuses_edges(const orb_launcher *l)
 {
-    if (!l->hopper || l->step->conservative || l->step->hidden != GPU_NETWORK_HIDDEN) return 0;
+    const orb_gpu_step *s = l->step;
+    if (!l->hopper || s->conservative || s->hidden != GPU_NETWORK_HIDDEN) return 0;
+    if (s->activation != GPU_SHIFTED_SOFTPLUS) return 0; // only Orb-v2's networks
     return l->tiles == ORB_GPU_TILES_NETWORK || (l->tiles < 0 && l->n_edges >= ORB_GPU_NETWORK_EDGES);
 }
 

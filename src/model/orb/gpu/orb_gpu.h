@@ -173,12 +173,11 @@ typedef struct orb_gpu_gather {
     const int32_t *sender, *receiver;
 } orb_gpu_gather;
 
-/* A network of edges in one kernel: `update` is its third layer but for the product. */
+/* A network of Orb-v2's edges in one kernel: `update` is its third layer but for the product. */
 typedef struct orb_gpu_network {
     gpu_network net;
     orb_gpu_update update;
-    int32_t activation;
-    const float *projection; /* of an edge's atoms; NULL: nothing is added to the first layer */
+    const float *projection; /* of an edge's atoms; NULL: the encoder */
     const int32_t *sender, *receiver;
 } orb_gpu_network;
 

@@ -3,57 +3,58 @@
 #include "gpu/nn/tile_network.cuh"
 #include "orb_update.cuh"
 
-// Where the projections of an edge's atoms are, of a thread's two rows.
-struct network_rows {
-    bool exists[2];
-    size_t sender[2], receiver[2];
+// The atoms of a thread's two edges; 0 where there is no edge.
+struct network_atoms {
+    int sender[2], receiver[2];
 };
-
-static __device__ __forceinline__ network_rows projections_of(const orb_gpu_network &call, const network_place &place)
-{
-    network_rows rows = {};
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const int r = place.row + 8 * h;
-        rows.exists[h] = r < place.n_rows && call.projection;
-        if (!rows.exists[h]) continue;
-        rows.sender[h] = (size_t)call.sender[r] * (2 * GPU_NETWORK_HIDDEN);
-        rows.receiver[h] = (size_t)call.receiver[r] * (2 * GPU_NETWORK_HIDDEN) + GPU_NETWORK_HIDDEN;
-    }
-    return rows;
-}
 
 // Eight projections as they are stored: floats, or 16 bits in the fast modes.
 template <bool split> struct stored_eight {
     uint4 bits[split ? 2 : 1];
 };
 
-// Loads are written before the stores that they would otherwise wait behind: the compiler cannot know that they read other places.
-template <int NUMBERS> struct network_epilogues {
+// `encodes`: the encoder, to whose first layer nothing is added and whose result is the latent feature itself. What is known of Orb-v2 is said to the
+// compiler: code without branches, in which it computes many rows and columns at once. Loads are written before the stores that they would otherwise wait
+// behind: the compiler cannot know that they read other places.
+template <int NUMBERS, bool encodes> struct network_epilogues {
     typedef network_tile<NUMBERS> tile;
     typedef number_format<NUMBERS> format;
     typedef stored_eight<format::split> stored;
-    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32, AHEAD = 2; // blocks of 32 columns
-    // Projections of one block: [row][of the sender, of the receiver].
-    struct projections {
-        stored of[2][2];
-    };
+    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32, AHEAD = 3; // blocks of 32 columns
     struct old_features {
         uint4 high[LAST_BLOCKS][2], low[LAST_BLOCKS][2];
     };
     const orb_gpu_network &call;
 
-    __device__ __forceinline__ network_rows gather(const network_place &place) const
+    __device__ __forceinline__ tile_constants constants() const
     {
-        return projections_of(call, place);
+        const orb_gpu_update &update = call.update; // as enum update_constant
+        return {
+            {call.net.layer[2].bias, update.scale, update.shift, update.gate, update.gate ? update.gate + ORB_GPU_LATENT : NULL}};
     }
-    __device__ __forceinline__ stored load_stored(size_t at) const
+    __device__ __forceinline__ network_atoms gather(int row, int n_rows) const
+    {
+        network_atoms atoms;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool exists = !encodes && row + 8 * h < n_rows;
+            atoms.sender[h] = exists ? call.sender[row + 8 * h] : 0;
+            atoms.receiver[h] = exists ? call.receiver[row + 8 * h] : 0;
+        }
+        return atoms;
+    }
+    // Where an atom's projections are from column c on.
+    __device__ __forceinline__ const uint4 *projections_at(int atom, int c) const
+    {
+        const size_t at = (size_t)atom * (2 * GPU_NETWORK_HIDDEN) + (size_t)c;
+        return format::split ? (const uint4 *)(call.projection + at) : (const uint4 *)((const uint16_t *)call.projection + at);
+    }
+    // Of block q of 32 columns.
+    static __device__ __forceinline__ stored load_stored(const uint4 *from, int q)
     {
         stored x;
-        const uint4 *const from =
-            format::split ? (const uint4 *)(call.projection + at) : (const uint4 *)((const uint16_t *)call.projection + at);
 #pragma unroll
-        for (int k = 0; k < (format::split ? 2 : 1); k++) x.bits[k] = from[k];
+        for (int k = 0; k < (format::split ? 2 : 1); k++) x.bits[k] = from[q * (format::split ? 8 : 4) + k];
         return x;
     }
     static __device__ __forceinline__ void add_stored(const stored &from, eight &x)
@@ -69,68 +70,77 @@ template <int NUMBERS> struct network_epilogues {
 #pragma unroll
         for (int k = 0; k < 8; k++) x.v[k] += y.v[k];
     }
-    __device__ __forceinline__ void load_projections(projections &of, const network_rows &rows, int c) const
+    template <int l, class Put, class Wait>
+    __device__ __forceinline__ void hide(float (&sum)[tile::MINE / 2], const network_place &place, const network_atoms &atoms,
+                                         const float *bias_of, const Put &put, const Wait &wait) const
     {
+        constexpr bool gathers = l == 0 && !encodes;
+        const float unit = call.net.layer[l].unit;
+        const uint4 *from[2][2];
+        stored of[AHEAD][2][2]; // of blocks of 32 columns: [row][of the sender, of the receiver]
+        if constexpr (gathers) {
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            of.of[h][0] = of.of[h][1] = {};
-            if (!rows.exists[h]) continue;
-            of.of[h][0] = load_stored(rows.sender[h] + c);
-            of.of[h][1] = load_stored(rows.receiver[h] + c);
+            for (int h = 0; h < 2; h++) {
+                from[h][0] = projections_at(atoms.sender[h], place.column);
+                from[h][1] = projections_at(atoms.receiver[h], place.column + GPU_NETWORK_HIDDEN);
+            }
+#pragma unroll
+            for (int k = 0; k < 4 * AHEAD; k++) of[k / 4][k / 2 % 2][k % 2] = load_stored(from[k / 2 % 2][k % 2], k / 4);
         }
-    }
-    template <class Put>
-    __device__ __forceinline__ void hide(int l, float (&sum)[tile::MINE / 2], const network_place &place,
-                                         const network_rows &rows, const Put &put) const
-    {
-        const gpu_linear &layer = call.net.layer[l];
-        projections of[AHEAD];
-#pragma unroll
-        for (int q = 0; q < (l == 0 ? AHEAD : 0); q++) load_projections(of[q], rows, place.column + 32 * q);
+        wait();
 #pragma unroll
         for (int q = 0; q < BLOCKS; q++) {
-            const int c = place.column + 32 * q;
-            eight bias = {};
-            if (layer.bias) bias = load_constants(layer.bias + c);
-            eight x[2];
+            eight bias = {}, x[2];
+            if (!gathers) bias = load_floats(bias_of + place.constant + 32 * q);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                x[h] = sums_of(sum, q, h, layer.unit);
 #pragma unroll
-                for (int k = 0; k < 8; k++) x[h].v[k] += bias.v[k];
-                if (l == 0) add_stored(of[q % AHEAD].of[h][0], x[h]), add_stored(of[q % AHEAD].of[h][1], x[h]);
+                for (int k = 0; k < 8; k++) x[h].v[k] = fmaf(sum[16 * q + 4 * (k / 2) + 2 * h + k % 2], unit, bias.v[k]);
+                if constexpr (gathers) add_stored(of[q % AHEAD][h][0], x[h]), add_stored(of[q % AHEAD][h][1], x[h]);
             }
-            if (l == 0 && q + AHEAD < BLOCKS) load_projections(of[q % AHEAD], rows, c + 32 * AHEAD);
+            if constexpr (gathers) {
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    if (q + AHEAD < BLOCKS) of[q % AHEAD][k / 2][k % 2] = load_stored(from[k / 2][k % 2], q + AHEAD);
+            }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                activate(call.activation, x[h]);
-                put(place.row + 8 * h, c, x[h]);
+#pragma unroll
+                for (int k = 0; k < 8; k++) x[h].v[k] = format::split ? shifted_softplus(x[h].v[k]) : short_softplus(x[h].v[k]);
+                put(q, h, x[h]);
             }
         }
     }
     __device__ __forceinline__ old_features prepare(const network_place &place) const
     {
-        old_features old;
+        old_features old = {};
+        if (encodes) return old;
 #pragma unroll
-        for (int k = 0; k < 2 * LAST_BLOCKS; k++) {
-            const int q = k / 2, h = k % 2, r = place.row + 8 * h;
-            old.high[q][h] = old.low[q][h] = make_uint4(0, 0, 0, 0);
-            if (r >= place.n_rows || call.update.replaces) continue;
-            const size_t at = operand_index(call.update.latent, r, place.column + 32 * q);
-            old.high[q][h] = ((const uint4 *)call.update.latent.high)[at];
-            old.low[q][h] = ((const uint4 *)call.update.latent.low)[at];
+        for (int h = 0; h < 2; h++) {
+            const size_t at = operand_index(call.update.latent, min(place.row + 8 * h, max(place.n_rows - 1, 0)), place.column);
+#pragma unroll
+            for (int q = 0; q < LAST_BLOCKS; q++) {
+                old.high[q][h] = ((const uint4 *)call.update.latent.high)[at + 4 * GPU_SLAB * q];
+                old.low[q][h] = ((const uint4 *)call.update.latent.low)[at + 4 * GPU_SLAB * q];
+            }
         }
         return old;
     }
     __device__ __forceinline__ void finish(float (&sum)[tile::MINE_LAST / 2], const network_place &place,
-                                           const old_features &loaded, const network_exchange<tile> &exchange) const
+                                           const old_features &loaded, const float *constants,
+                                           const network_exchange<tile> &exchange) const
     {
-        const orb_gpu_update &update = call.update;
-        const float *const constants[] = {call.net.layer[2].bias, update.scale, update.shift, update.gate,
-                                          update.gate ? update.gate + ORB_GPU_LATENT : NULL}; // as enum update_constant
         const update_place at = {place.row, place.column, place.n_rows, place.lane, place.part};
+        orb_gpu_update update = call.update;
+        update.replaces = encodes;
+        update.halves = !format::split;
+        update.inverse = NULL;
+        update.added = NULL;
+        if (encodes) update.z = NULL, update.keeps = 0;
+        if (!update.shift || !update.latent.low || (!encodes && !update.z)) __builtin_unreachable();
         finish_update<NUMBERS, tile::PARTS, true>(
-            update, sum, at, [&](int k, int c) { return load_constants(constants[k] + c); },
+            update, sum, at,
+            [&](int k, int c) { return load_floats(constants + k * tile::LAST + place.constant + (c - place.column)); },
             [&](int q, int h, int, int) {
                 eight x, rest;
                 unpack_eight<format::bfloat>(loaded.high[q][h], x);
@@ -146,12 +156,12 @@ template <int NUMBERS> struct network_epilogues {
     }
 };
 
-template <int NUMBERS>
+template <int NUMBERS, bool encodes>
 static __global__ void __launch_bounds__(network_tile<NUMBERS>::THREADS, 1)
     orb_network_kernel(const __grid_constant__ orb_gpu_network call, int unused)
 {
     DYNAMIC_SHARED(shared);
-    run_network<network_tile<NUMBERS>>(call.net, shared, network_epilogues<NUMBERS>{call});
+    run_network<network_tile<NUMBERS>>(call.net, shared, network_epilogues<NUMBERS, encodes>{call});
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
@@ -160,8 +170,8 @@ template <int NUMBERS> static int launch_one(const orb_gpu_network *call, const 
 {
     typedef network_tile<NUMBERS> tile;
     const int tiles = (call->net.rows + tile::ROWS - 1) / tile::ROWS, clusters = min(tiles, (int)plan->blocks / tile::BLOCKS);
-    return launch(orb_network_kernel<NUMBERS>, clusters * tile::BLOCKS, tile::THREADS, tile::SHARED_BYTES, tile::BLOCKS,
-                  plan->overlap, stream, *call, 0);
+    return launch(call->projection ? orb_network_kernel<NUMBERS, false> : orb_network_kernel<NUMBERS, true>,
+                  clusters * tile::BLOCKS, tile::THREADS, tile::SHARED_BYTES, tile::BLOCKS, plan->overlap, stream, *call, 0);
 }
 
 int orb_gpu_launch_network(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
@@ -171,8 +181,12 @@ int orb_gpu_launch_network(const orb_gpu_network *call, const gpu_linear_plan *p
 
 template <int NUMBERS> static int prepare_one(int unused)
 {
-    return (int)cudaFuncSetAttribute(orb_network_kernel<NUMBERS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     network_tile<NUMBERS>::SHARED_BYTES);
+    constexpr int BYTES = network_tile<NUMBERS>::SHARED_BYTES;
+    const cudaError_t error =
+        cudaFuncSetAttribute(orb_network_kernel<NUMBERS, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
+    return (int)(error ? error
+                       : cudaFuncSetAttribute(orb_network_kernel<NUMBERS, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              BYTES));
 }
 
 int orb_gpu_prepare_networks(void)

@@ -48,7 +48,8 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
         finish_update<NUMBERS, tile::CLUSTER, edges>(
             call, sum, at, [&](int k, int c) { return constants_at<tile>(constants, k, place, c); },
             [&](int q, int h, int r, int c) {
-                return shared_rows ? loaded.x[(2 * q + h) % loaded.COUNT] : load_operand<NUMBERS>(call.latent, r, c);
+                if (shared_rows) return loaded.x[(2 * q + h) % loaded.COUNT];
+                return r < place.n_rows ? load_operand<NUMBERS>(call.latent, r, c) : eight{};
             },
             [&](moments(&of)[2]) {
                 if constexpr (shared_rows) exchange_moments<tile>(place, of);

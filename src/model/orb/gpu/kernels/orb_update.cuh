@@ -61,7 +61,7 @@ struct update_place {
 };
 enum update_constant { UPDATE_BIAS, UPDATE_SCALE, UPDATE_SHIFT, UPDATE_SENDING, UPDATE_RECEIVING };
 
-/* `constant(k, c)`: eight of an update_constant from column c on; `old(q, h, r, c)`: old features; `exchange(of)`: moments of whole rows from those of
+/* `constant(k, c)`: eight of an update_constant from column c on; `old(q, h, r, c)`: old features, of rows that do not exist anything; `exchange(of)`: moments of whole rows from those of
  * this part. */
 template <int NUMBERS, int PARTS, bool edges, int SUMS, class Constant, class Old, class Exchange>
 static __device__ __forceinline__ void finish_update(const orb_gpu_update &call, float (&sum)[SUMS], const update_place &place,
@@ -70,6 +70,8 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
     const float unit = call.product.layer.unit;
     moments of[2];
     float scale[2], shift[2], gate[2][2] = {{0, 0}, {0, 0}};
+    const size_t first[2] = {operand_index(call.latent, place.row, place.column),
+                             operand_index(call.latent, place.row + 8, place.column)};
 #pragma unroll
     for (int q = 0; q < SUMS / 16; q++) {
         const eight bias = constant(UPDATE_BIAS, place.column + 32 * q);
@@ -97,11 +99,11 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = place.row + 8 * h;
-            if (r >= place.n_rows) continue;
+            const bool exists = r < place.n_rows;
             eight x = sums_of(sum, q, h, 1.0f);
 #pragma unroll
             for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], scale[h], shift[h]);
-            if (call.z) store_numbers<false>(call.z, (size_t)r * ORB_GPU_LATENT + c, x, call.halves);
+            if (call.z && exists) store_numbers<false>(call.z, (size_t)r * ORB_GPU_LATENT + c, x, call.halves);
 #pragma unroll
             for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], gamma.v[k], beta.v[k]);
             if (!call.replaces) {
@@ -116,9 +118,9 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
                 }
 #pragma unroll
                 for (int k = 0; k < 8; k++) x.v[k] += old.v[k];
-                if (!edges && call.added) add_to_node(call, r, c, x);
+                if (!edges && call.added && exists) add_to_node(call, r, c, x);
             }
-            if (!call.keeps) store_operand<NUMBERS>(call.latent, r, c, x);
+            if (!call.keeps && exists) store_operand_at<NUMBERS>(call.latent, first[h] + (size_t)(4 * GPU_SLAB) * q, x);
         }
     }
 #pragma unroll
