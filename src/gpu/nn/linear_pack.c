@@ -74,7 +74,7 @@ gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs
     const int slabs = (rows + 63) / 64, columns = (outputs + 63) / 64;
     if ((rows + 15) / 16 * 2 * columns <= n_multiprocessors)
         plan.wide = 3;
-    else if ((rows + 31) / 32 * 2 * columns <= n_multiprocessors)
+    else if ((rows + 31) / 32 * 2 * columns * 4 <= n_multiprocessors * 5) // a few more than run at once
         plan.wide = 4;
     else
         plan.wide = slabs * columns <= 3 * n_multiprocessors ? 2 : 1;
