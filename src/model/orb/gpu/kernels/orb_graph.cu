@@ -82,6 +82,7 @@ static __global__ void __launch_bounds__(32 * WARPS) orb_edge_kernel(const __gri
     for (int k = lane; k < length; k += 32) {
         const gpu_edge edge = row[k];
         int rank = 0;
+#pragma unroll 8
         for (int m = 0; m < length; m++) rank += row[m].d < edge.d || (row[m].d == edge.d && m < k);
         if (rank == step.cap - 1) kept = edge.d;
         if (rank == step.cap) dropped = edge.d;
@@ -121,6 +122,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
     for (int k = lane; k < n; k += 32) {
         const int key = keys[k];
         int rank = 0;
+#pragma unroll 8
         for (int m = 0; m < n; m++) rank += keys[m] < key;
         step.incoming_edge[first + rank] = key;
     }

@@ -6,36 +6,42 @@
 #include "gpu/nn/operand.cuh"
 #include "model/orb/gpu/orb_gpu.h"
 
-enum { POOL_THREADS = 1024, SYSTEM_THREADS = 256 };
+enum { POOL_THREADS = 512, POOL_ROWS = POOL_THREADS / 4, POOL_BLOCKS = ORB_GPU_LATENT / 32, SYSTEM_THREADS = 256 };
 
-// ---- mean of the nodes of a system: a block for each; a warp has all columns of an atom, 8 for each lane
+// ---- mean of the nodes of a system: POOL_BLOCKS blocks, each of which has 32 columns; a thread has 8 columns of every POOL_ROWS-th atom
 
 template <int NUMBERS>
 static __global__ void __launch_bounds__(POOL_THREADS) orb_pool_kernel(const __grid_constant__ orb_gpu_step step, int stamped)
 {
-    __shared__ float part[POOL_THREADS / 32][ORB_GPU_LATENT];
+    __shared__ float part[POOL_THREADS / 32][8];
     wait_for_previous();
     let_next_start();
     if (stamped && step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[step.stamp_heads] = gpu_timer();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, s = blockIdx.x;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, s = blockIdx.x / POOL_BLOCKS,
+              column = 32 * (blockIdx.x % POOL_BLOCKS) + 8 * (threadIdx.x / POOL_ROWS);
     if (s >= step.gpu.call->n_systems) return;
     const gpu_system &system = step.gpu.neighbors.systems[s];
+    const int n = system.n, first = system.first;
     eight sum = {};
-    for (int i = warp; i < system.n; i += POOL_THREADS / 32) {
-        const eight x = load_operand<NUMBERS>(step.nodes, system.first + i, 8 * lane);
+#pragma unroll 8
+    for (int i = threadIdx.x % POOL_ROWS; i < n; i += POOL_ROWS) {
+        const eight x = load_operand<NUMBERS>(step.nodes, first + i, column);
 #pragma unroll
         for (int k = 0; k < 8; k++) sum.v[k] += x.v[k];
     }
 #pragma unroll
-    for (int k = 0; k < 8; k++) part[warp][8 * lane + k] = sum.v[k];
+    for (int k = 0; k < 8; k++) {
+        sum.v[k] = sum_warp(sum.v[k]);
+        if (lane == 0) part[warp][k] = sum.v[k];
+    }
     __syncthreads();
-    if (threadIdx.x >= 32) return;
-    for (int w = 1; w < POOL_THREADS / 32; w++)
-        for (int k = 0; k < 8; k++) sum.v[k] += part[w][8 * lane + k];
+    if (threadIdx.x % POOL_ROWS != 0) return;
+    for (int w = 1; w < POOL_ROWS / 32; w++)
+        for (int k = 0; k < 8; k++) sum.v[k] += part[warp + w][k];
     // Energy and stress of a step that has failed are not a number.
-    const float share = step.gpu.report->flags ? nanf("") : 1.0f / (float)max(system.n, 1);
+    const float share = step.gpu.report->flags ? nanf("") : 1.0f / (float)max(n, 1);
     for (int k = 0; k < 8; k++) sum.v[k] *= share;
-    store_operand<NUMBERS>(step.pooled, s, 8 * lane, sum);
+    store_operand<NUMBERS>(step.pooled, s, column, sum);
 }
 
 // ---- direct forces: a warp for each atom
@@ -245,7 +251,7 @@ int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stam
     void (*const kernel)(orb_gpu_step, int) = step->numbers == GPU_NUMBER_FLOAT32 ? orb_pool_kernel<GPU_NUMBER_FLOAT32>
                                               : step->numbers == GPU_NUMBER_TF32  ? orb_pool_kernel<GPU_NUMBER_TF32>
                                                                                   : orb_pool_kernel<GPU_NUMBER_BF16>;
-    return launch(kernel, plan->n_systems, POOL_THREADS, 0, 1, plan->overlap, stream, *step, stamped);
+    return launch(kernel, plan->n_systems * POOL_BLOCKS, POOL_THREADS, 0, 1, plan->overlap, stream, *step, stamped);
 }
 
 int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream)
