@@ -377,6 +377,10 @@ static inline void bulk_copy_to_peer(cluster_base to, const void *from, int byte
 static inline void async_proxy_fence()
 {
 }
+static inline void store_if(bool here, uint4 *global, uint4 v)
+{
+    if (here) *global = v;
+}
 static inline void copy_async(void *shared, const void *global)
 {
     memcpy(shared, global, 16);

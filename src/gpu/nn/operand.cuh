@@ -52,22 +52,23 @@ template <bool bfloat> static __device__ __forceinline__ uint4 pack_eight(const 
                       pack_pair<bfloat>(x.v[6], x.v[7]));
 }
 
-/* Stores the high parts and, if there is a plane for them, the rest; `at`: operand_index. */
-template <int NUMBERS> static __device__ __forceinline__ void store_operand_at(const gpu_operand &m, size_t at, const eight &x)
+/* Stores the high parts and, if there is a plane for them, the rest, where `here` is set; `at`: operand_index. */
+template <int NUMBERS>
+static __device__ __forceinline__ void store_operand_if(bool here, const gpu_operand &m, size_t at, const eight &x)
 {
     constexpr bool bfloat = number_format<NUMBERS>::bfloat;
     const uint4 high = pack_eight<bfloat>(x);
-    ((uint4 *)m.high)[at] = high;
+    store_if(here, (uint4 *)m.high + at, high);
     if (!m.low) return;
     eight rest, upper;
     unpack_eight<bfloat>(high, upper);
 #pragma unroll
     for (int k = 0; k < 8; k++) rest.v[k] = x.v[k] - upper.v[k];
-    ((uint4 *)m.low)[at] = pack_eight<bfloat>(rest);
+    store_if(here, (uint4 *)m.low + at, pack_eight<bfloat>(rest));
 }
 template <int NUMBERS> static __device__ __forceinline__ void store_operand(const gpu_operand &m, int r, int c, const eight &x)
 {
-    store_operand_at<NUMBERS>(m, operand_index(m, r, c), x);
+    store_operand_if<NUMBERS>(true, m, operand_index(m, r, c), x);
 }
 /* The sum of both planes. */
 template <int NUMBERS> static __device__ __forceinline__ eight load_operand(const gpu_operand &m, int r, int c)
@@ -108,12 +109,22 @@ template <bool bfloat> static __device__ __forceinline__ eight load_numbers(cons
     unpack_eight<bfloat>(*(const uint4 *)((const uint16_t *)array + at), x);
     return x;
 }
+template <bool bfloat>
+static __device__ __forceinline__ void store_numbers_if(bool here, float *array, size_t at, const eight &x, int rounded)
+{
+    if (rounded) {
+        store_if(here, (uint4 *)((uint16_t *)array + at), pack_eight<bfloat>(x));
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 8; k += 4)
+        store_if(here, (uint4 *)(array + at + k),
+                 make_uint4(__float_as_uint(x.v[k]), __float_as_uint(x.v[k + 1]), __float_as_uint(x.v[k + 2]),
+                            __float_as_uint(x.v[k + 3])));
+}
 template <bool bfloat> static __device__ __forceinline__ void store_numbers(float *array, size_t at, const eight &x, int rounded)
 {
-    if (rounded)
-        *(uint4 *)((uint16_t *)array + at) = pack_eight<bfloat>(x);
-    else
-        store_floats(array + at, x);
+    store_numbers_if<bfloat>(true, array, at, x, rounded);
 }
 
 /* ---- activations and their derivatives; absolute error 2⁻²² */
@@ -142,15 +153,19 @@ static __device__ __forceinline__ float short_softplus(float x)
     p = fmaf(t, p, 0.999299586f);
     return fmaf(t, p, fmaxf(x, 0.0f) - (0.69314718056f - 8.69119544e-06f));
 }
+template <int NUMBERS> static __device__ __forceinline__ void soften(eight &x)
+{
+#pragma unroll
+    for (int k = 0; k < 8; k++) x.v[k] = number_format<NUMBERS>::split ? shifted_softplus(x.v[k]) : short_softplus(x.v[k]);
+}
 /* The choice is outside of the loops, so that eight values are computed at once and not one behind the other. */
-static __device__ __forceinline__ void activate(int kind, eight &x)
+template <int NUMBERS> static __device__ __forceinline__ void activate(int kind, eight &x)
 {
     if (kind == GPU_SILU) {
 #pragma unroll
         for (int k = 0; k < 8; k++) x.v[k] = silu(x.v[k]);
     } else if (kind == GPU_SHIFTED_SOFTPLUS) {
-#pragma unroll
-        for (int k = 0; k < 8; k++) x.v[k] = shifted_softplus(x.v[k]);
+        soften<NUMBERS>(x);
     }
 }
 /* y times the activation's derivative at x. */

@@ -60,13 +60,15 @@ template <class tile> struct network_runner {
     const gpu_network &net;
     char *const shared;
     network_barriers *const barriers;
-    const int rank, cluster, clusters;
-    static constexpr int FETCHING = 3;  // warps
-    int slot = 0, parity = 0, turn = 0; // turn: slots until this warp's next one
+    const int rank, cluster, clusters, n_rows, tiles; // n_rows: where the rows end
+    static constexpr int FETCHING = 3;                // warps
+    int slot = 0, parity = 0, turn = 0;               // turn: slots until this warp's next one
 
     __device__ __forceinline__ network_runner(const gpu_network &net_, uint4 *shared_)
         : net(net_), shared((char *)shared_), barriers((network_barriers *)((char *)shared_ + tile::BARRIERS_AT)),
-          rank(cluster_rank<tile::BLOCKS>()), cluster((int)blockIdx.x / tile::BLOCKS), clusters((int)gridDim.x / tile::BLOCKS)
+          rank(cluster_rank<tile::BLOCKS>()), cluster((int)blockIdx.x / tile::BLOCKS), clusters((int)gridDim.x / tile::BLOCKS),
+          n_rows(min(*net_.n_rows, net_.first_row + net_.rows)),
+          tiles((max(n_rows - net_.first_row, 0) + tile::ROWS - 1) / tile::ROWS)
     {
     }
     __device__ __forceinline__ void next()
@@ -80,14 +82,6 @@ template <class tile> struct network_runner {
     __device__ __forceinline__ char *slot_at(int k) const
     {
         return shared + tile::RING_AT + k * tile::SLOT_BYTES;
-    }
-    __device__ __forceinline__ int rows_here() const
-    {
-        return min(*net.n_rows, net.first_row + net.rows);
-    }
-    __device__ __forceinline__ int tiles() const
-    {
-        return (max(rows_here() - net.first_row, 0) + tile::ROWS - 1) / tile::ROWS;
     }
     __device__ __forceinline__ int row_of(int number) const
     {
@@ -153,7 +147,7 @@ template <class tile> struct network_runner {
     __device__ __forceinline__ void fetch_weights(int which, int lane)
     {
         turn = which;
-        for (int number = cluster; number == cluster || number < tiles(); number += clusters) {
+        for (int number = cluster; number == cluster || number < tiles; number += clusters) {
             for (int k8 = 0; k8 < net.layer[0].inputs / 8; k8 += tile::K8)
                 fetch_slot<tile::COLUMNS, tile::K8>(net.layer[0], rank * tile::COLUMNS, k8, lane);
             for (int k8 = 0; k8 < tile::HIDDEN / 8; k8 += tile::K8)
@@ -186,8 +180,7 @@ template <class tile> struct network_runner {
         wait_for_previous();
         let_next_start();
         if (!net.early) fetch_input(cluster, lane);
-        const int n = tiles();
-        for (int number = cluster + clusters, k = 0; number < n; number += clusters, k ^= 1) {
+        for (int number = cluster + clusters, k = 0; number < tiles; number += clusters, k ^= 1) {
             mbarrier_wait(&barriers->released, k);
             fetch_input(number, lane);
         }
@@ -310,13 +303,16 @@ template <class tile> struct network_runner {
     // By the computing warps; a vector that is NULL is zero.
     __device__ __forceinline__ void copy_constants(const tile_constants &last)
     {
-#pragma unroll 1
+        float v[2 + TILE_CONSTANTS];
+#pragma unroll
         for (int vector = 0; vector < 2 + TILE_CONSTANTS; vector++) {
             const int width = vector < 2 ? tile::COLUMNS : tile::LAST;
             const float *const from = vector < 2 ? net.layer[vector].bias : last.vector[vector - 2];
-            if ((int)threadIdx.x < width)
-                constants_of(vector)[threadIdx.x] = from ? __ldg(from + rank * width + threadIdx.x) : 0.0f;
+            v[vector] = (int)threadIdx.x < width && from ? __ldg(from + rank * width + threadIdx.x) : 0.0f;
         }
+#pragma unroll
+        for (int vector = 0; vector < 2 + TILE_CONSTANTS; vector++)
+            if ((int)threadIdx.x < (vector < 2 ? tile::COLUMNS : tile::LAST)) constants_of(vector)[threadIdx.x] = v[vector];
         group_barrier(1, tile::COMPUTING);
     }
     // After a group's stores of a hidden layer: they are operands from here on, and are sent to the other block.
@@ -368,12 +364,12 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
     char *const mine = run.slab_at(0, slab) + ((run.rank * tile::COLUMNS + column) / 8 + lane % 4) * tile::BLOCK_BYTES + row * 16;
     const auto put = [&](int q, int h, const eight &x) { run.store_hidden(mine + 4 * q * tile::BLOCK_BYTES + h * 128, x); };
     int parity = 0;
+    auto atoms = epilogues.gather(run.row_of(run.cluster) + GPU_SLAB * slab + row, run.n_rows);
     run.copy_constants(epilogues.constants());
-    auto atoms = epilogues.gather(run.row_of(run.cluster) + GPU_SLAB * slab + row, run.rows_here());
-    for (int number = run.cluster; number == run.cluster || number < run.tiles(); number += run.clusters, parity ^= 1) {
+    for (int number = run.cluster; number == run.cluster || number < run.tiles; number += run.clusters, parity ^= 1) {
         network_place place = {run.row_of(number) + GPU_SLAB * slab + row,
                                run.rank * tile::COLUMNS + column + 8 * (lane % 4),
-                               run.rows_here(),
+                               run.n_rows,
                                lane,
                                run.rank * tile::SHARING + share,
                                0};
@@ -381,11 +377,16 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
         place.constant = column + 8 * (lane % 4);
         {
             float sum[tile::MINE / 2];
+            auto added = epilogues.added(atoms, place);
+            if (number != run.cluster) epilogues.request(added);
             run.template multiply<tile::MINE, tile::COLUMNS, tile::K8, false>(sum, run.net.layer[0].inputs / 8, column, turn);
             run.arrive_in_both(run.barriers->read + slab, lane);
-            wait_for_previous();
-            epilogues.template hide<0>(sum, place, atoms, run.constants_of(0), put,
-                                       [&]() { mbarrier_wait(run.barriers->read + slab, 0); });
+            if (number == run.cluster) {
+                wait_for_previous();
+                epilogues.request(added);
+            }
+            mbarrier_wait(run.barriers->read + slab, 0);
+            epilogues.template hide<0>(sum, place, added, run.constants_of(0), put);
         }
         run.share(slab, first);
         turn.phase = 0;
@@ -393,15 +394,16 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
             float sum[tile::MINE / 2];
             run.template multiply<tile::MINE, tile::COLUMNS, tile::K8, true>(sum, tile::HIDDEN / 8, column, turn);
             run.arrive_in_both(run.barriers->read + slab, lane);
-            epilogues.template hide<1>(sum, place, atoms, run.constants_of(1), put,
-                                       [&]() { mbarrier_wait(run.barriers->read + slab, 1); });
+            mbarrier_wait(run.barriers->read + slab, 1);
+            auto added = epilogues.added(atoms, place);
+            epilogues.template hide<1>(sum, place, added, run.constants_of(1), put);
         }
         run.share(slab, first);
         turn.phase = 1;
         place.column = run.rank * tile::LAST + last + 8 * (lane % 4);
         place.constant = last + 8 * (lane % 4);
-        if (number + run.clusters < run.tiles())
-            atoms = epilogues.gather(run.row_of(number + run.clusters) + GPU_SLAB * slab + row, run.rows_here());
+        if (number + run.clusters < run.tiles)
+            atoms = epilogues.gather(run.row_of(number + run.clusters) + GPU_SLAB * slab + row, run.n_rows);
         const auto old = epilogues.prepare(place);
         float sum[tile::MINE_LAST / 2];
         run.template multiply<tile::MINE_LAST, tile::LAST, tile::K8_LAST, true>(sum, tile::HIDDEN / 8, last, turn);
@@ -410,10 +412,11 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
     }
 }
 
-/* A whole block. Epilogues: `constants()` returns the third layer's vectors; `gather(row, n_rows)` returns which rows the first one needs, of a tile
- * to come; `hide<l>(sum, place, atoms, bias, put, wait)` is that of layer l = 0 or 1: after wait() it calls put(q, h, x) for eight adjacent columns of
- * block q of 32 and row h; `prepare(place)` returns what the third one needs, before its product; `finish(sum, place, prepared, constants, exchange)` is
- * the third one, and calls `exchange` once. */
+/* A whole block. Epilogues: `constants()` returns the third layer's vectors; `gather(row, n_rows)` returns which rows are added in the first layer, of a
+ * tile to come, `added(atoms, place)` their place, and `request` begins to load them: before the first product, for a block's first tile behind it.
+ * `hide<l>(sum, place, added, bias, put)` is the epilogue of layer l = 0 or 1: it calls put(q, h, x) for eight adjacent columns of block q of 32 and row h;
+ * `prepare(place)` returns what the third one needs, before its product; `finish(sum, place, prepared, constants, exchange)` is the third one, and calls
+ * `exchange` once. */
 template <class tile, class Epilogues>
 static __device__ __forceinline__ void run_network(const gpu_network &net, uint4 *shared, const Epilogues &epilogues)
 {

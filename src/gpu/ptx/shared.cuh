@@ -35,6 +35,13 @@ static __device__ __forceinline__ void copy_async(void *shared, const void *glob
     *(uint4 *)shared = *(const uint4 *)global;
 #endif
 }
+/* Stores 16 bytes to global memory where `here` is set: without a branch, across which the compiler would not move other work. */
+static __device__ __forceinline__ void store_if(bool here, uint4 *global, uint4 v)
+{
+    asm volatile("{\n.reg .pred here;\nsetp.ne.b32 here, %5, 0;\n@here st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(global),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((int)here)
+                 : "memory");
+}
 static __device__ __forceinline__ void copy_commit()
 {
 #if __CUDA_ARCH__ >= 800

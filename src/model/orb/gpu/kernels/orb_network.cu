@@ -20,7 +20,7 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
     typedef network_tile<NUMBERS> tile;
     typedef number_format<NUMBERS> format;
     typedef stored_eight<format::split> stored;
-    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32, AHEAD = 3; // blocks of 32 columns
+    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32, AHEAD = 2; // blocks of 32 columns
     struct old_features {
         uint4 high[LAST_BLOCKS][2], low[LAST_BLOCKS][2];
     };
@@ -43,19 +43,39 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
         }
         return atoms;
     }
-    // Where an atom's projections are from column c on.
+    // Where the projections of a thread's two rows are, and those of the next blocks of 32 columns: [row][of the sender, of the receiver].
+    struct projections {
+        const uint4 *from[2][2];
+        stored of[AHEAD][2][2];
+    };
+    __device__ __forceinline__ projections added(const network_atoms &atoms, const network_place &place) const
+    {
+        projections x;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            x.from[h][0] = projections_at(atoms.sender[h], place.column);
+            x.from[h][1] = projections_at(atoms.receiver[h], place.column + GPU_NETWORK_HIDDEN);
+        }
+        return x;
+    }
     __device__ __forceinline__ const uint4 *projections_at(int atom, int c) const
     {
         const size_t at = (size_t)atom * (2 * GPU_NETWORK_HIDDEN) + (size_t)c;
         return format::split ? (const uint4 *)(call.projection + at) : (const uint4 *)((const uint16_t *)call.projection + at);
     }
-    // Of block q of 32 columns.
-    static __device__ __forceinline__ stored load_stored(const uint4 *from, int q)
+    __device__ __forceinline__ void request(projections &x) const
     {
-        stored x;
 #pragma unroll
-        for (int k = 0; k < (format::split ? 2 : 1); k++) x.bits[k] = from[q * (format::split ? 8 : 4) + k];
-        return x;
+        for (int q = 0; q < (encodes ? 0 : AHEAD); q++) load_block(x, q);
+    }
+    static __device__ __forceinline__ void load_block(projections &x, int q)
+    {
+        constexpr int PIECES = format::split ? 2 : 1;
+#pragma unroll
+        for (int k = 0; k < 4 * PIECES; k++) {
+            const int h = k / PIECES / 2, other = k / PIECES % 2;
+            x.of[q % AHEAD][h][other].bits[k % PIECES] = x.from[h][other][q * 4 * PIECES + k % PIECES];
+        }
     }
     static __device__ __forceinline__ void add_stored(const stored &from, eight &x)
     {
@@ -70,43 +90,26 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
 #pragma unroll
         for (int k = 0; k < 8; k++) x.v[k] += y.v[k];
     }
-    template <int l, class Put, class Wait>
-    __device__ __forceinline__ void hide(float (&sum)[tile::MINE / 2], const network_place &place, const network_atoms &atoms,
-                                         const float *bias_of, const Put &put, const Wait &wait) const
+    template <int l, class Put>
+    __device__ __forceinline__ void hide(float (&sum)[tile::MINE / 2], const network_place &place, projections &added,
+                                         const float *bias_of, const Put &put) const
     {
-        constexpr bool gathers = l == 0 && !encodes;
+        constexpr bool adds = l == 0 && !encodes;
         const float unit = call.net.layer[l].unit;
-        const uint4 *from[2][2];
-        stored of[AHEAD][2][2]; // of blocks of 32 columns: [row][of the sender, of the receiver]
-        if constexpr (gathers) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                from[h][0] = projections_at(atoms.sender[h], place.column);
-                from[h][1] = projections_at(atoms.receiver[h], place.column + GPU_NETWORK_HIDDEN);
-            }
-#pragma unroll
-            for (int k = 0; k < 4 * AHEAD; k++) of[k / 4][k / 2 % 2][k % 2] = load_stored(from[k / 2 % 2][k % 2], k / 4);
-        }
-        wait();
 #pragma unroll
         for (int q = 0; q < BLOCKS; q++) {
             eight bias = {}, x[2];
-            if (!gathers) bias = load_floats(bias_of + place.constant + 32 * q);
+            if (!adds) bias = load_floats(bias_of + place.constant + 32 * q);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
 #pragma unroll
                 for (int k = 0; k < 8; k++) x[h].v[k] = fmaf(sum[16 * q + 4 * (k / 2) + 2 * h + k % 2], unit, bias.v[k]);
-                if constexpr (gathers) add_stored(of[q % AHEAD][h][0], x[h]), add_stored(of[q % AHEAD][h][1], x[h]);
+                if constexpr (adds) add_stored(added.of[q % AHEAD][h][0], x[h]), add_stored(added.of[q % AHEAD][h][1], x[h]);
             }
-            if constexpr (gathers) {
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    if (q + AHEAD < BLOCKS) of[q % AHEAD][k / 2][k % 2] = load_stored(from[k / 2][k % 2], q + AHEAD);
-            }
+            if (adds && q + AHEAD < BLOCKS) load_block(added, q + AHEAD);
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-#pragma unroll
-                for (int k = 0; k < 8; k++) x[h].v[k] = format::split ? shifted_softplus(x[h].v[k]) : short_softplus(x[h].v[k]);
+                soften<NUMBERS>(x[h]);
                 put(q, h, x[h]);
             }
         }
@@ -114,9 +117,8 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
     __device__ __forceinline__ old_features prepare(const network_place &place) const
     {
         old_features old = {};
-        if (encodes) return old;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < (encodes ? 0 : 2); h++) {
             const size_t at = operand_index(call.update.latent, min(place.row + 8 * h, max(place.n_rows - 1, 0)), place.column);
 #pragma unroll
             for (int q = 0; q < LAST_BLOCKS; q++) {

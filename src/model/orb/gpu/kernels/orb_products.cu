@@ -33,13 +33,13 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_o
     constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
     const gpu_linear &layer = call.product.layer;
     const auto prepare = [&](const tile_place &place) {
-        gathered_rows rows = {{NULL, NULL}, {NULL, NULL}};
+        gathered_rows rows; // of an atom that exists, also where the row does not
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = place.row + 8 * h;
-            if (r >= place.n_rows) continue;
-            rows.sender[h] = call.projection + (size_t)call.sender[r] * (2 * layer.outputs);
-            rows.receiver[h] = call.projection + (size_t)call.receiver[r] * (2 * layer.outputs) + layer.outputs;
+            const bool exists = r < place.n_rows;
+            rows.sender[h] = call.projection + (size_t)(exists ? call.sender[r] : 0) * (2 * layer.outputs);
+            rows.receiver[h] = call.projection + (size_t)(exists ? call.receiver[r] : 0) * (2 * layer.outputs) + layer.outputs;
         }
         return rows;
     };
@@ -51,14 +51,14 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_o
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int r = place.row + 8 * h;
-                if (r >= place.n_rows) continue;
+                const bool exists = r < place.n_rows;
                 const eight s = load_floats(rows.sender[h] + c), t = load_floats(rows.receiver[h] + c);
                 eight x = sums_of(sum, q, h, layer.unit);
 #pragma unroll
                 for (int k = 0; k < 8; k++) x.v[k] += s.v[k] + t.v[k];
-                if (call.keep.high) store_operand<NUMBERS>(call.keep, r, c, x);
-                activate(call.activation, x);
-                store_operand<NUMBERS>(call.out, r, c, x);
+                if (call.keep.high) store_operand_if<NUMBERS>(exists, call.keep, operand_index(call.keep, r, c), x);
+                activate<NUMBERS>(call.activation, x);
+                store_operand_if<NUMBERS>(exists, call.out, operand_index(call.out, r, c), x);
             }
         }
     };

@@ -87,7 +87,8 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
     for (int h = 0; h < 2; h++) {
         const float n = (float)ORB_GPU_LATENT, mean = call.shift ? of[h].mean : 0.0f,
                     squares = call.shift ? of[h].squares : fmaf(n * of[h].mean, of[h].mean, of[h].squares);
-        scale[h] = 1.0f / sqrtf(squares * (1.0f / ORB_GPU_LATENT) + call.epsilon);
+        const float variance = squares * (1.0f / ORB_GPU_LATENT) + call.epsilon;
+        scale[h] = number_format<NUMBERS>::split ? 1.0f / sqrtf(variance) : fast_rsqrt(variance);
         shift[h] = -mean * scale[h];
     }
 #pragma unroll
@@ -103,7 +104,7 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
             eight x = sums_of(sum, q, h, 1.0f);
 #pragma unroll
             for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], scale[h], shift[h]);
-            if (call.z && exists) store_numbers<false>(call.z, (size_t)r * ORB_GPU_LATENT + c, x, call.halves);
+            if (call.z) store_numbers_if<false>(exists, call.z, (size_t)r * ORB_GPU_LATENT + c, x, call.halves);
 #pragma unroll
             for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], gamma.v[k], beta.v[k]);
             if (!call.replaces) {
@@ -120,7 +121,7 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
                 for (int k = 0; k < 8; k++) x.v[k] += old.v[k];
                 if (!edges && call.added && exists) add_to_node(call, r, c, x);
             }
-            if (!call.keeps && exists) store_operand_at<NUMBERS>(call.latent, first[h] + (size_t)(4 * GPU_SLAB) * q, x);
+            store_operand_if<NUMBERS>(exists && !call.keeps, call.latent, first[h] + (size_t)(4 * GPU_SLAB) * q, x);
         }
     }
 #pragma unroll
