@@ -75,7 +75,7 @@ static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_
     tf32_mma(d, a_high, b_high);
 }
 
-/* 16 terms. The tensor cores truncate their sums, so they add up only these terms, and float32 additions the rest. */
+/* 16 terms. The tensor cores truncate their sums, so that with PARTS = 3 they add up only these terms, and float32 additions the rest. */
 template <int PARTS, int MT, int NC, int NB>
 static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, const float4 (&v)[NC][NB],
                                                  float (&sum)[MT][NC][NB][4])
@@ -106,8 +106,13 @@ static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, c
             tf32_split<PARTS>(v[c][b].w, b_high[1][1], b_low[1][1]);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
+                if (PARTS == 1) {
+                    for (int half = 0; half < 2; half++)
+                        tf32_product<PARTS>(sum[m][c][b], a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
+                    continue;
+                }
                 float part[4] = {0, 0, 0, 0};
-                if (MT * NC * NB > 3 || PARTS == 1) {
+                if (MT * NC * NB > 3) {
                     for (int half = 0; half < 2; half++)
                         tf32_product<PARTS>(part, a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
                 } else { // few sums: shorter chains of products

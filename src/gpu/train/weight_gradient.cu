@@ -47,8 +47,8 @@ static __device__ __forceinline__ void store_stage(const staged_rows &s, float (
     }
 }
 
-// The warp's 32 × 32 elements: sum += leftᵀ right over the 16 staged rows. The tensor cores truncate their sums, so that they add
-// up only 8 rows, and float32 additions the rest.
+// The warp's 32 × 32 elements: sum += leftᵀ right over the 16 staged rows. The tensor cores truncate their sums, so that with
+// PARTS = 3 they add up only 8 rows, and float32 additions the rest.
 template <int PARTS>
 static __device__ __forceinline__ void add_rows(const float *left, const float *right, int m0, int n0, float (&sum)[2][4][4])
 {
@@ -64,9 +64,13 @@ static __device__ __forceinline__ void add_rows(const float *left, const float *
             for (int e = 0; e < 2; e++)
                 tf32_split<PARTS>(right[(k + t + 4 * e) * STAGE_STRIDE + n0 + 8 * n + g], b_high[e], b_low[e]);
             for (int m = 0; m < 2; m++) {
-                float part[4] = {0, 0, 0, 0};
-                tf32_product<PARTS>(part, a_high[m], a_low[m], b_high, b_low);
-                for (int e = 0; e < 4; e++) sum[m][n][e] += part[e];
+                if (PARTS == 1) {
+                    tf32_product<PARTS>(sum[m][n], a_high[m], a_low[m], b_high, b_low);
+                } else {
+                    float part[4] = {0, 0, 0, 0};
+                    tf32_product<PARTS>(part, a_high[m], a_low[m], b_high, b_low);
+                    for (int e = 0; e < 4; e++) sum[m][n][e] += part[e];
+                }
             }
         }
     }

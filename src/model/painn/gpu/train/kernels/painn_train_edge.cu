@@ -264,8 +264,8 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
 
 // ---- backward, tangents -------------------------------------------------------------------------------------------------
 
-// sum += v ψᵀ + d ψ'ᵀ of the group's pairs, for 16 features and 8 basis functions: v and d as a lane has them. Float32 additions
-// between groups: the tensor cores truncate their sums.
+// sum += v ψᵀ + d ψ'ᵀ of the group's pairs, for 16 features and 8 basis functions: v and d as a lane has them. With PARTS = 3
+// float32 additions between groups: the tensor cores truncate their sums.
 template <int PARTS>
 static __device__ __forceinline__ void add_filter_gradient(const uint32_t (&high)[2][4], const uint32_t (&low)[2][4],
                                                            const float2 (&value)[2], const float2 (&slope)[2], float (&sum)[4])
@@ -275,9 +275,10 @@ static __device__ __forceinline__ void add_filter_gradient(const uint32_t (&high
     const uint32_t slope_high[2] = {__float_as_uint(slope[0].x), __float_as_uint(slope[0].y)};
     const uint32_t slope_low[2] = {__float_as_uint(slope[1].x), __float_as_uint(slope[1].y)};
     float part[4] = {0, 0, 0, 0};
-    tf32_product<PARTS>(part, high[0], low[0], value_high, value_low);
-    tf32_product<PARTS>(part, high[1], low[1], slope_high, slope_low);
-    for (int k = 0; k < 4; k++) sum[k] += part[k];
+    float(&to)[4] = PARTS == 1 ? sum : part;
+    tf32_product<PARTS>(to, high[0], low[0], value_high, value_low);
+    tf32_product<PARTS>(to, high[1], low[1], slope_high, slope_low);
+    for (int k = 0; k < 4 && PARTS == 3; k++) sum[k] += part[k];
 }
 
 // Two pairs' numbers from halves.
