@@ -73,6 +73,14 @@ static void add_ethanols(train_frames *frames)
     add_ethanols_of(frames, 3);
 }
 
+// Fewer than 8 atoms for each multiprocessor, with 128 features in more clusters than run at once.
+static void add_some_ethanols(train_frames *frames)
+{
+    mlff_device_info info = {.struct_size = sizeof info};
+    assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));
+    add_ethanols_of(frames, 6 * (uint64_t)info.n_multiprocessors / 9);
+}
+
 // More than 8 atoms for each multiprocessor: matrix products at atoms have a kernel each.
 static void add_many_ethanols(train_frames *frames)
 {
@@ -132,6 +140,13 @@ static void test_gradient_of_molecules(void **state)
     (void)state;
     if (!have_gpu()) return;
     for (int s = 0; s < N_SETTINGS; s++) check_gradient(&settings[s], add_ethanols, true);
+}
+
+static void test_gradient_of_medium_batches(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    check_gradient(&settings[3], add_some_ethanols, true);
 }
 
 static void test_gradient_of_large_batches(void **state)
@@ -392,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_gradient_of_molecules),
+        cmocka_unit_test(test_gradient_of_medium_batches),
         cmocka_unit_test(test_gradient_of_large_batches),
         cmocka_unit_test(test_tf32_of_large_batches),
         cmocka_unit_test(test_steps),

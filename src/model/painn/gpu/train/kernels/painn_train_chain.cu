@@ -2,72 +2,92 @@
 // painn_train_chain.cu: what happens at atoms of a small batch between two pair kernels of a training step, in one kernel: the update
 // of a layer and the message network of the next one, readout, their way back, and the tangents of all of them.
 //
-// A cluster of F / 16 blocks has a tile of 16 atoms. A block makes 16 features of each product, a thread one atom and feature of what
-// follows (painn_train_node.cuh), and sends its results to all blocks of the cluster, whose next product needs all features. Warps
-// divide a product into two units of 8 columns and four shares of its terms, which are added in fixed order. Weights and other
-// operands of a product are requested before the results of the previous one are waited for. Bound by latency.
+// A cluster has a tile of 16 atoms. A block makes 16 features of each product, or 32 where clusters of so few would not all run at
+// once; a thread has an atom and one or two features of what follows (painn_train_node.cuh) and sends its results to all blocks of the
+// cluster, whose next product needs all features. Warps divide a product into units of 8 columns and shares of its terms, which are
+// added in fixed order. Weights and other operands of a product are requested before the results of the previous one are waited for.
+// Bound by latency.
 //
 // An exchange has an mbarrier for one use and one of two alternating buffers: a block that sends exchange k + 1 has received all of
 // exchange k, so all blocks have completed their products of exchange k − 1.
 #include "painn_train_chain.cuh"
 
+// Runs the statements for each feature i of a thread of chain c.
+#define EACH_FEATURE(...)                                                                                                        \
+    do {                                                                                                                         \
+        _Pragma("unroll") for (int i = 0; i < c.EACH; i++)                                                                       \
+        {                                                                                                                        \
+            __VA_ARGS__;                                                                                                         \
+        }                                                                                                                        \
+    } while (0)
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // Update of layer l, from μ' and q' of the previous kernel. q'' is exchange 2.
-template <int PARTS, int TANGENT> static __device__ __forceinline__ void update(const chain &c, int l)
+template <int PARTS, int TANGENT, int WIDTH> static __device__ __forceinline__ void update(const chain<WIDTH> &c, int l)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
-    const element &e = c.own;
     {
-        chain_weights<2, 2> w;
-        update_vectors<TANGENT> op;
+        chain_weights<WIDTH, 2, 2> w;
+        update_vectors<TANGENT> op[c.EACH];
         w.load(s.weights.base + s.weights.layer[l].U, F, F, w.columns_of(c));
-        op.load(s, l, e);
+        EACH_FEATURE(op[i].load(s, l, c.own(i)));
         c.begin();
         c.load_rows(1, TANGENT ? L.mu1.tangent : L.mu1.value, 3, F, F, F);
         c.load_rows(0, TANGENT ? L.context.tangent : L.context.value, 1, F, 2 * F, 2 * F);
         c.rows_loaded();
         w.template multiply<PARTS, 3>(c, c.rows(1), F);
-        float V[3], B[3];
-        for (int axis = 0; axis < 3; axis++) {
-            V[axis] = c.sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, 0);
-            B[axis] = c.sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, 1);
-        }
-        c.send(0, c.row, F + e.f, 2 * F, op.finish(s, l, e, V, B));
+        EACH_FEATURE({
+            const element e = c.own(i);
+            float V[3], B[3];
+            for (int axis = 0; axis < 3; axis++) {
+                V[axis] = c.template sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, i, 0);
+                B[axis] = c.template sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, i, 1);
+            }
+            c.send(0, c.row, F + e.f, 2 * F, op[i].finish(s, l, e, V, B));
+        });
     }
     {
-        chain_weights<1, 4> w;
-        hidden_forward<TANGENT> op;
+        chain_weights<WIDTH, 1, 4> w;
+        hidden_forward<TANGENT> op[c.EACH];
         w.load(s.weights.base + s.weights.layer[l].M1, 2 * F, 0, w.columns_of(c));
-        op.load(F, e, L.g, s.weights.base + s.weights.layer[l].c1);
+        EACH_FEATURE(op[i].load(F, c.own(i), L.g, s.weights.base + s.weights.layer[l].c1));
         c.receive(0);
         w.template multiply<PARTS, 1>(c, c.rows(0), 2 * F);
-        c.send(1, c.row, e.f, F, op.finish(s.activation, e.there, L.g, L.s, c.sum<1>(CHAIN_ROWS, c.row)));
+        EACH_FEATURE({
+            const element e = c.own(i);
+            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
+            c.send(1, c.row, e.f, F, op[i].finish(s.activation, e.there, L.g, L.s, sum));
+        });
     }
-    chain_weights<3, 2> w;
-    update_features<TANGENT> op;
+    chain_weights<WIDTH, 3, 2> w;
+    update_features<TANGENT> op[c.EACH];
     w.load(s.weights.base + s.weights.layer[l].M2, F, F, w.columns_of(c));
-    op.load(s, l, e);
+    EACH_FEATURE(op[i].load(s, l, c.own(i)));
     c.receive(1);
     w.template multiply<PARTS, 1>(c, c.rows(1), F);
-    const float y[3] = {c.sum<3>(CHAIN_ROWS, c.row, 0), c.sum<3>(CHAIN_ROWS, c.row, 1), c.sum<3>(CHAIN_ROWS, c.row, 2)};
-    c.send(2, c.row, e.f, F, op.finish(s, l, e, y));
+    EACH_FEATURE({
+        const element e = c.own(i);
+        float y[3];
+        for (int b = 0; b < 3; b++) y[b] = c.template sum<3>(CHAIN_ROWS, c.row, i, b);
+        c.send(2, c.row, e.f, F, op[i].finish(s, l, e, y));
+    });
 }
 
 // Message network of layer l, from exchange INPUT or (−1) from q of the previous kernel.
-template <int PARTS, int TANGENT, int INPUT> static __device__ __forceinline__ void message_net(const chain &c, int l)
+template <int PARTS, int TANGENT, int INPUT, int WIDTH>
+static __device__ __forceinline__ void message_net(const chain<WIDTH> &c, int l)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
-    const element &e = c.own;
     {
-        chain_weights<1, 2> w;
-        hidden_forward<TANGENT> op;
+        chain_weights<WIDTH, 1, 2> w;
+        hidden_forward<TANGENT> op[c.EACH];
         w.load(s.weights.base + s.weights.layer[l].W1, F, 0, w.columns_of(c));
-        op.load(F, e, L.h, s.weights.base + s.weights.layer[l].b1);
+        EACH_FEATURE(op[i].load(F, c.own(i), L.h, s.weights.base + s.weights.layer[l].b1));
         if (INPUT < 0) {
             c.begin();
             c.load_rows(1, TANGENT ? s.q[l].tangent : s.q[l].value, 1, F, F, F);
@@ -76,146 +96,187 @@ template <int PARTS, int TANGENT, int INPUT> static __device__ __forceinline__ v
             c.receive(INPUT);
         }
         w.template multiply<PARTS, 1>(c, c.rows(INPUT), F);
-        c.send(INPUT + 1, c.row, e.f, F, op.finish(s.activation, e.there, L.h, L.a, c.sum<1>(CHAIN_ROWS, c.row)));
+        EACH_FEATURE({
+            const element e = c.own(i);
+            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
+            c.send(INPUT + 1, c.row, e.f, F, op[i].finish(s.activation, e.there, L.h, L.a, sum));
+        });
     }
-    chain_weights<3, 2> w;
-    message_output<TANGENT> op;
+    chain_weights<WIDTH, 3, 2> w;
+    message_output<TANGENT> op[c.EACH];
     w.load(s.weights.base + s.weights.layer[l].W2, F, F, w.columns_of(c));
-    op.load(s, l, e);
+    EACH_FEATURE(op[i].load(s, l, c.own(i)));
     c.receive(INPUT + 1);
     w.template multiply<PARTS, 1>(c, c.rows(INPUT + 1), F);
-    const float x[3] = {c.sum<3>(CHAIN_ROWS, c.row, 0), c.sum<3>(CHAIN_ROWS, c.row, 1), c.sum<3>(CHAIN_ROWS, c.row, 2)};
-    op.finish(s, l, e, x);
+    EACH_FEATURE({
+        float x[3];
+        for (int b = 0; b < 3; b++) x[b] = c.template sum<3>(CHAIN_ROWS, c.row, i, b);
+        op[i].finish(s, l, c.own(i), x);
+    });
 }
 
 // ---- readout ------------------------------------------------------------------------------------------------------------
 
 // Sends the sum of a row's terms in this block to the first block, as part of exchange 3.
-static __device__ __forceinline__ void send_energy(const chain &c, float term)
+template <int WIDTH> static __device__ __forceinline__ void send_energy(const chain<WIDTH> &c, float term)
 {
-    for (int offset = CHAIN_FEATURES / 2; offset > 0; offset /= 2) term += __shfl_xor_sync(0xffffffffu, term, offset);
+    for (int offset = CHAIN_COLUMNS / 2; offset > 0; offset /= 2) term += __shfl_xor_sync(0xffffffffu, term, offset);
     const uint32_t to = CHAIN_ENERGIES + 4u * (uint32_t)(c.rank * CHAIN_ROWS + c.row);
     if (c.column == 0) store_async(cluster_map(c.memory, 0), to, 8 * 3, __float_as_uint(term));
 }
 
-// From exchange 2. Returns q̄ of the last layer's output; `next` is loaded for what follows. A block has up to two units of 8
-// hidden numbers, every blocks-th.
-template <int PARTS, int TANGENT> static __device__ __forceinline__ float readout(const chain &c, update_adjoint<TANGENT> &next)
+// From exchange 2. `q`: q̄ of the last layer's output; `next` is loaded for what follows. A block has units of 8 hidden numbers,
+// every blocks-th.
+template <int PARTS, int TANGENT, int WIDTH>
+static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adjoint<TANGENT> (&next)[chain<WIDTH>::EACH],
+                                               float (&q)[chain<WIDTH>::EACH])
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features, H = s.n_hidden, l = s.n_layers;
-    const element &e = c.own;
     {
-        chain_weights<1, 2> w;
-        readout_hidden<TANGENT> op;
-        const int n0 = 8 * (c.rank + c.blocks * ((int)threadIdx.x / 32 % 2)), f = 8 * (c.rank + c.blocks * (c.column / 8));
-        const element hidden = {e.atom, (f < H ? f : 0) + c.column % 8, e.there && f < H};
-        float term = 0;
+        chain_weights<WIDTH, 1, 2> w;
+        readout_hidden<TANGENT> op[c.EACH];
+        element hidden[c.EACH];
+        bool there[c.EACH];
+        const int n0 = 8 * (c.rank + c.blocks * w.unit());
         w.load(s.weights.base + s.weights.O1, F, 0, n0, n0 < H);
-        op.load(s, hidden);
+        EACH_FEATURE({
+            const element e = c.own(i);
+            const int f = 8 * (c.rank + c.blocks * ((i * CHAIN_COLUMNS + c.column) / 8));
+            there[i] = f < H;
+            hidden[i] = {e.atom, (f < H ? f : 0) + c.column % 8, e.there && f < H};
+            op[i].load(s, hidden[i]);
+        });
         c.receive(2);
         w.template multiply<PARTS, 1>(c, c.rows(2), F);
-        c.send(3, c.row, hidden.f, H, op.finish(s, hidden, c.sum<1>(CHAIN_ROWS, c.row), term), f < H);
-        if (!TANGENT) send_energy(c, f < H ? term : 0.0f);
+        float energy = 0;
+        EACH_FEATURE({
+            float term = 0;
+            const float bar = op[i].finish(s, hidden[i], c.template sum<1>(CHAIN_ROWS, c.row, i), term);
+            c.send(3, c.row, hidden[i].f, H, bar, there[i]);
+            energy += there[i] ? term : 0.0f;
+        });
+        if (!TANGENT) send_energy(c, energy);
     }
-    chain_weights<1, 2> w;
+    chain_weights<WIDTH, 1, 2> w;
     w.load(painn_transposed_readout(&s), H, 0, w.columns_of(c));
-    next.load(s, l - 1, e);
+    EACH_FEATURE(next[i].load(s, l - 1, c.own(i)));
     c.receive(3);
     w.template multiply<PARTS, 1>(c, c.rows(3), H);
-    if (c.rank == 0 && c.column == 0 && e.there) {
+    if (c.rank == 0 && c.column == 0 && c.own(0).there) {
         const float *energies = (const float *)c.memory + CHAIN_ENERGIES / 4 + c.row;
         float energy = 0;
         for (int k = 0; k < c.blocks && !TANGENT; k++) energy += energies[k * CHAIN_ROWS];
-        write_energy<TANGENT>(s, e.atom, energy);
+        write_energy<TANGENT>(s, c.own(0).atom, energy);
     }
-    const float q = c.sum<1>(CHAIN_ROWS, c.row);
-    if (e.there) (TANGENT ? s.q_bar[l].tangent : s.q_bar[l].value)[(size_t)e.atom * F + e.f] = q;
-    return q;
+    EACH_FEATURE({
+        const element e = c.own(i);
+        q[i] = c.template sum<1>(CHAIN_ROWS, c.row, i);
+        if (e.there) (TANGENT ? s.q_bar[l].tangent : s.q_bar[l].value)[(size_t)e.atom * F + e.f] = q[i];
+    });
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// Message network of layer l, from x̄ of the previous kernel. Returns q̄ of the layer's input; `next`: as of the readout, where l > 0.
-template <int PARTS, int TANGENT>
-static __device__ __forceinline__ float message_net_back(const chain &c, int l, update_adjoint<TANGENT> *next)
+// Message network of layer l, from x̄ of the previous kernel. `q`: q̄ of the layer's input; `next`: as of the readout, with NEXT.
+template <int PARTS, int TANGENT, bool NEXT, int WIDTH>
+static __device__ __forceinline__ void message_net_back(const chain<WIDTH> &c, int l,
+                                                        update_adjoint<TANGENT> (&next)[chain<WIDTH>::EACH],
+                                                        float (&q)[chain<WIDTH>::EACH])
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
-    const element &e = c.own;
     {
-        chain_weights<1, 6> w;
-        hidden_back<TANGENT> op;
+        chain_weights<WIDTH, 1, 6> w;
+        hidden_back<TANGENT> op[c.EACH];
         w.load(painn_transposed(&s, l, PAINN_W2), 3 * F, 0, w.columns_of(c));
-        op.load(F, e, L.h, L.a_bar);
+        EACH_FEATURE(op[i].load(F, c.own(i), L.h, L.a_bar));
         c.begin();
         c.load_rows(1, TANGENT ? L.x_bar.tangent : L.x_bar.value, 1, 3 * F, 3 * F, 3 * F);
         c.rows_loaded();
         w.template multiply<PARTS, 1>(c, c.rows(1), 3 * F);
-        c.send(0, c.row, e.f, F, op.finish(s.activation, e.there, L.h_bar, L.a_bar, c.sum<1>(CHAIN_ROWS, c.row)));
+        EACH_FEATURE({
+            const element e = c.own(i);
+            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
+            c.send(0, c.row, e.f, F, op[i].finish(s.activation, e.there, L.h_bar, L.a_bar, sum));
+        });
     }
-    chain_weights<1, 2> w;
-    features_back<TANGENT> op;
+    chain_weights<WIDTH, 1, 2> w;
+    features_back<TANGENT> op[c.EACH];
     w.load(painn_transposed(&s, l, PAINN_W1), F, 0, w.columns_of(c));
-    op.load(s, l, e);
-    if (next) next->load(s, l - 1, e);
+    EACH_FEATURE({
+        op[i].load(s, l, c.own(i));
+        if (NEXT) next[i].load(s, l - 1, c.own(i));
+    });
     c.receive(0);
     w.template multiply<PARTS, 1>(c, c.rows(0), F);
-    return op.finish(s, l, e, c.sum<1>(CHAIN_ROWS, c.row));
+    EACH_FEATURE(q[i] = op[i].finish(s, l, c.own(i), c.template sum<1>(CHAIN_ROWS, c.row, i)));
 }
 
 // Update of layer l, from q̄ and μ̄ of its output. Exchanges from K on.
-template <int PARTS, int TANGENT, int K>
-static __device__ __forceinline__ void update_back(const chain &c, int l, const update_adjoint<TANGENT> &adjoint, float q)
+template <int PARTS, int TANGENT, int K, int WIDTH>
+static __device__ __forceinline__ void update_back(const chain<WIDTH> &c, int l,
+                                                   const update_adjoint<TANGENT> (&adjoint)[chain<WIDTH>::EACH],
+                                                   const float (&q)[chain<WIDTH>::EACH])
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
-    const element &e = c.own;
-    {
+    EACH_FEATURE({
+        const element e = c.own(i);
         float y[3];
-        adjoint.finish(s, l, e, q, y);
+        adjoint[i].finish(s, l, e, q[i], y);
         for (int b = 0; b < 3; b++) c.send(K, c.row, b * F + e.f, 3 * F, y[b]);
-    }
+    });
     {
-        chain_weights<1, 6> w;
-        hidden_back<TANGENT> op;
+        chain_weights<WIDTH, 1, 6> w;
+        hidden_back<TANGENT> op[c.EACH];
         w.load(painn_transposed(&s, l, PAINN_M2), 3 * F, 0, w.columns_of(c));
-        op.load(F, e, L.g, L.s_bar);
+        EACH_FEATURE(op[i].load(F, c.own(i), L.g, L.s_bar));
         c.receive(K);
         w.template multiply<PARTS, 1>(c, c.rows(K), 3 * F);
-        c.send(K + 1, c.row, e.f, F, op.finish(s.activation, e.there, L.g_bar, L.s_bar, c.sum<1>(CHAIN_ROWS, c.row)));
+        EACH_FEATURE({
+            const element e = c.own(i);
+            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
+            c.send(K + 1, c.row, e.f, F, op[i].finish(s.activation, e.there, L.g_bar, L.s_bar, sum));
+        });
     }
     {
-        chain_weights<2, 2> w;
-        norm_back<TANGENT> op;
+        chain_weights<WIDTH, 2, 2> w;
+        norm_back<TANGENT> op[c.EACH];
         w.load(painn_transposed(&s, l, PAINN_M1), F, F, w.columns_of(c));
-        op.load(s, l, e);
+        EACH_FEATURE(op[i].load(s, l, c.own(i)));
         c.receive(K + 1);
         w.template multiply<PARTS, 1>(c, c.rows(K + 1), F);
-        float V[3], B[3];
-        op.finish(s, l, e, q, c.sum<2>(CHAIN_ROWS, c.row, 0), c.sum<2>(CHAIN_ROWS, c.row, 1), V, B);
-        for (int axis = 0; axis < 3; axis++) {
-            c.send(K + 2, axis * CHAIN_ROWS + c.row, e.f, 2 * F, V[axis]);
-            c.send(K + 2, axis * CHAIN_ROWS + c.row, F + e.f, 2 * F, B[axis]);
-        }
+        EACH_FEATURE({
+            const element e = c.own(i);
+            const float p = c.template sum<2>(CHAIN_ROWS, c.row, i, 0), n_bar = c.template sum<2>(CHAIN_ROWS, c.row, i, 1);
+            float V[3], B[3];
+            op[i].finish(s, l, e, q[i], p, n_bar, V, B);
+            for (int axis = 0; axis < 3; axis++) {
+                c.send(K + 2, axis * CHAIN_ROWS + c.row, e.f, 2 * F, V[axis]);
+                c.send(K + 2, axis * CHAIN_ROWS + c.row, F + e.f, 2 * F, B[axis]);
+            }
+        });
     }
-    chain_weights<1, 4> w;
-    vector_back<TANGENT> op;
+    chain_weights<WIDTH, 1, 4> w;
+    vector_back<TANGENT> op[c.EACH];
     w.load(painn_transposed(&s, l, PAINN_U), 2 * F, 0, w.columns_of(c));
-    op.load(s, l, e);
+    EACH_FEATURE(op[i].load(s, l, c.own(i)));
     c.receive(K + 2);
     w.template multiply<PARTS, 3>(c, c.rows(K + 2), 2 * F);
-    float mu[3];
-    for (int axis = 0; axis < 3; axis++) mu[axis] = c.sum<1>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row);
-    op.finish(s, l, e, mu);
+    EACH_FEATURE({
+        float mu[3];
+        for (int axis = 0; axis < 3; axis++) mu[axis] = c.template sum<1>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, i);
+        op[i].finish(s, l, c.own(i), mu);
+    });
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------------------------
 
 // Bytes of each exchange, in the order of the pieces.
-template <int PIECES> static __device__ __forceinline__ void expect_all(const chain &c, bool energies)
+template <int PIECES, int WIDTH> static __device__ __forceinline__ void expect_all(const chain<WIDTH> &c, bool energies)
 {
     const int F = c.s.n_features;
     int k = 0;
@@ -232,20 +293,20 @@ template <int PIECES> static __device__ __forceinline__ void expect_all(const ch
     }
 }
 
-template <int PARTS, int TANGENT, int PIECES>
+template <int PARTS, int TANGENT, int PIECES, int WIDTH>
 static __global__ void __launch_bounds__(CHAIN_THREADS, 2) node_chain(node_step step)
 {
     DYNAMIC_SHARED(memory);
-    const chain c(step.s, memory, PIECES);
+    const chain<WIDTH> c(step.s, memory, PIECES);
     const int l = step.l;
     if (threadIdx.x == 0) expect_all<PIECES>(c, !TANGENT);
     c.announce();
-    update_adjoint<TANGENT> adjoint;
-    float q = 0;
+    update_adjoint<TANGENT> adjoint[c.EACH];
+    float q[c.EACH] = {};
     if (PIECES & CHAIN_UPDATE) update<PARTS, TANGENT>(c, l);
     if (PIECES & CHAIN_NET) message_net<PARTS, TANGENT, PIECES & CHAIN_UPDATE ? 2 : -1>(c, PIECES & CHAIN_UPDATE ? l + 1 : l);
-    if (PIECES & CHAIN_READOUT) q = readout<PARTS, TANGENT>(c, adjoint);
-    if (PIECES & CHAIN_NET_BACK) q = message_net_back<PARTS, TANGENT>(c, l, PIECES & CHAIN_UPDATE_BACK ? &adjoint : NULL);
+    if (PIECES & CHAIN_READOUT) readout<PARTS, TANGENT>(c, adjoint, q);
+    if (PIECES & CHAIN_NET_BACK) message_net_back<PARTS, TANGENT, (PIECES & CHAIN_UPDATE_BACK) != 0>(c, l, adjoint, q);
     if (PIECES & CHAIN_UPDATE_BACK)
         update_back<PARTS, TANGENT, PIECES & CHAIN_READOUT ? 4 : 1>(c, PIECES & CHAIN_READOUT ? l : l - 1, adjoint, q);
 }
@@ -257,32 +318,38 @@ typedef void (*chain_kernel)(node_step);
 static const int pieces_of[PAINN_CHAINS] = {CHAIN_NET, CHAIN_UPDATE | CHAIN_NET, CHAIN_UPDATE | CHAIN_READOUT | CHAIN_UPDATE_BACK,
                                             CHAIN_NET_BACK | CHAIN_UPDATE_BACK, CHAIN_NET_BACK};
 
-template <int PARTS, int TANGENT> static chain_kernel chain_of(int which)
+template <int PARTS, int TANGENT, int WIDTH> static chain_kernel chain_of(int which)
 {
     switch (which) {
-    case PAINN_CHAIN_BEGIN: return node_chain<PARTS, TANGENT, CHAIN_NET>;
-    case PAINN_CHAIN_FORWARD: return node_chain<PARTS, TANGENT, CHAIN_UPDATE | CHAIN_NET>;
-    case PAINN_CHAIN_TURN: return node_chain<PARTS, TANGENT, CHAIN_UPDATE | CHAIN_READOUT | CHAIN_UPDATE_BACK>;
-    case PAINN_CHAIN_BACK: return node_chain<PARTS, TANGENT, CHAIN_NET_BACK | CHAIN_UPDATE_BACK>;
-    default: return node_chain<PARTS, TANGENT, CHAIN_NET_BACK>;
+    case PAINN_CHAIN_BEGIN: return node_chain<PARTS, TANGENT, CHAIN_NET, WIDTH>;
+    case PAINN_CHAIN_FORWARD: return node_chain<PARTS, TANGENT, CHAIN_UPDATE | CHAIN_NET, WIDTH>;
+    case PAINN_CHAIN_TURN: return node_chain<PARTS, TANGENT, CHAIN_UPDATE | CHAIN_READOUT | CHAIN_UPDATE_BACK, WIDTH>;
+    case PAINN_CHAIN_BACK: return node_chain<PARTS, TANGENT, CHAIN_NET_BACK | CHAIN_UPDATE_BACK, WIDTH>;
+    default: return node_chain<PARTS, TANGENT, CHAIN_NET_BACK, WIDTH>;
     }
 }
 
-static chain_kernel kernel_of(int which, int parts, int tangent)
+enum { NARROW = 16, WIDE = 32 }; // features of a block
+
+static chain_kernel kernel_of(int which, int parts, int tangent, int width)
 {
-    if (parts == 3) return tangent ? chain_of<3, 1>(which) : chain_of<3, 0>(which);
-    return tangent ? chain_of<1, 1>(which) : chain_of<1, 0>(which);
+    if (width == WIDE) {
+        if (parts == 3) return tangent ? chain_of<3, 1, WIDE>(which) : chain_of<3, 0, WIDE>(which);
+        return tangent ? chain_of<1, 1, WIDE>(which) : chain_of<1, 0, WIDE>(which);
+    }
+    if (parts == 3) return tangent ? chain_of<3, 1, NARROW>(which) : chain_of<3, 0, NARROW>(which);
+    return tangent ? chain_of<1, 1, NARROW>(which) : chain_of<1, 0, NARROW>(which);
 }
 
 extern "C" int painn_train_prepare_chains(const painn_train_step *step, size_t shared_bytes, int *there_out)
 {
     *there_out = 0;
     for (int which = 0; which < PAINN_CHAINS; which++) {
-        const int bytes = chain_bytes(pieces_of[which], step->n_features);
-        if ((size_t)bytes > shared_bytes) return cudaSuccess;
-        for (int k = 0; k < 4; k++) {
-            const cudaError_t error =
-                cudaFuncSetAttribute(kernel_of(which, k & 1 ? 3 : 1, k & 2), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        for (int k = 0; k < 8; k++) {
+            const int width = k & 4 ? WIDE : NARROW, bytes = chain_bytes(width, pieces_of[which], step->n_features);
+            if ((size_t)bytes > shared_bytes) return cudaSuccess;
+            const cudaError_t error = cudaFuncSetAttribute(kernel_of(which, k & 1 ? 3 : 1, k & 2, width),
+                                                           cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
             if (error != cudaSuccess) return error;
         }
     }
@@ -293,8 +360,10 @@ extern "C" int painn_train_prepare_chains(const painn_train_step *step, size_t s
 extern "C" int painn_train_launch_chain(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
                                         void *stream)
 {
-    const int blocks = step->n_features / CHAIN_FEATURES, tiles = (plan->n_atoms + CHAIN_ROWS - 1) / CHAIN_ROWS;
+    const int tiles = (plan->n_atoms + CHAIN_ROWS - 1) / CHAIN_ROWS;
+    const bool crowded = tiles * (step->n_features / NARROW) > 2 * plan->n_multiprocessors; // more blocks than run at once
+    const int width = crowded ? WIDE : NARROW, blocks = step->n_features / width;
     const node_step node = {*step, l, 0};
-    return launch(kernel_of(which, plan->parts, tangent), tiles * blocks, CHAIN_THREADS,
-                  (size_t)chain_bytes(pieces_of[which], step->n_features), blocks, plan->overlap, stream, node);
+    return launch(kernel_of(which, plan->parts, tangent, width), tiles * blocks, CHAIN_THREADS,
+                  (size_t)chain_bytes(width, pieces_of[which], step->n_features), blocks, plan->overlap, stream, node);
 }

@@ -8,14 +8,19 @@
 
 enum {
     CHAIN_ROWS = 16,
-    CHAIN_FEATURES = 16, /* of a block */
-    CHAIN_THREADS = CHAIN_ROWS * CHAIN_FEATURES,
-    CHAIN_SPLITS = CHAIN_THREADS / 32 / 2, /* shares of a product's terms */
+    CHAIN_COLUMNS = 16, /* features that neighboring threads have */
+    CHAIN_THREADS = CHAIN_ROWS * CHAIN_COLUMNS,
     CHAIN_EXCHANGES = 8,
-    CHAIN_BLOCKS = PAINN_TRAIN_MAX_FEATURES / CHAIN_FEATURES, /* of a cluster at most */
-    CHAIN_ENERGIES = 64,                                      /* offsets in bytes: mbarriers come first */
+    CHAIN_BLOCKS = PAINN_TRAIN_MAX_FEATURES / CHAIN_COLUMNS, /* of a cluster at most */
+    CHAIN_ENERGIES = 64,                                     /* offsets in bytes: mbarriers come first */
     CHAIN_BUFFERS = CHAIN_ENERGIES + 4 * CHAIN_ROWS * CHAIN_BLOCKS
 };
+
+/* Warps that share the terms of a product of `width` features of a block. */
+static inline PAINN_BOTH constexpr int chain_splits(int width)
+{
+    return CHAIN_THREADS / 32 * 8 / width;
+}
 
 /* What a kernel does, in this order. */
 enum { CHAIN_UPDATE = 1, CHAIN_NET = 2, CHAIN_READOUT = 4, CHAIN_NET_BACK = 8, CHAIN_UPDATE_BACK = 16 };
@@ -32,28 +37,28 @@ static inline PAINN_BOTH int chain_buffer(int pieces, int which, int F)
     if (pieces & CHAIN_UPDATE) return which ? 3 * chain_rows(F) : chain_rows(2 * F);
     return chain_rows(which && pieces & CHAIN_NET_BACK ? 3 * F : F);
 }
-/* Floats of the shares' sums: of `blocks` columns of 16 for each of `rows` rows. */
-static inline PAINN_BOTH int chain_sums(int rows, int blocks)
+/* Floats of the shares' sums: `blocks` times `width` columns for each of `rows` rows. */
+static inline PAINN_BOTH int chain_sums(int width, int rows, int blocks)
 {
-    return CHAIN_SPLITS * rows * (16 * blocks + 4);
+    return chain_splits(width) * rows * (width * blocks + 4);
 }
-static inline int chain_bytes(int pieces, int F)
+static inline int chain_bytes(int width, int pieces, int F)
 {
-    const int sums = pieces & CHAIN_UPDATE        ? chain_sums(3 * CHAIN_ROWS, 2)
-                     : pieces & CHAIN_UPDATE_BACK ? chain_sums(3 * CHAIN_ROWS, 1)
-                                                  : chain_sums(CHAIN_ROWS, 3);
+    const int sums = pieces & CHAIN_UPDATE        ? chain_sums(width, 3 * CHAIN_ROWS, 2)
+                     : pieces & CHAIN_UPDATE_BACK ? chain_sums(width, 3 * CHAIN_ROWS, 1)
+                                                  : chain_sums(width, CHAIN_ROWS, 3);
     return CHAIN_BUFFERS + 4 * (chain_buffer(pieces, 0, F) + chain_buffer(pieces, 1, F) + sums);
 }
 
-/* A block of a cluster, as one of its threads sees it. */
-struct chain {
+/* A block of a cluster with WIDTH features, as one of its threads sees it. */
+template <int WIDTH> struct chain {
+    enum { EACH = WIDTH / CHAIN_COLUMNS, SPLITS = chain_splits(WIDTH) }; /* EACH: features of a thread */
     const painn_train_step &s;
     uint4 *memory;
     float *buffer[2], *sums;
-    int rank, blocks, row, column; /* column: of the block's features */
+    int rank, blocks, row, column; /* column: the first of the thread's features in the block */
     int first, n;                  /* atom of row 0, atoms of the batch */
-    element own;
-    cluster_base peer[2]; /* that this lane sends to: ranks lane % 4 and lane % 4 + 4 */
+    cluster_base peer[2];          /* that this lane sends to: ranks lane % 4 and lane % 4 + 4 */
 
     __device__ __forceinline__ uint64_t *mbarrier(int exchange) const
     {
@@ -63,18 +68,22 @@ struct chain {
     __device__ __forceinline__ chain(const painn_train_step &step, uint4 *shared, int pieces) : s(step), memory(shared)
     {
         const int F = s.n_features;
-        blocks = F / CHAIN_FEATURES;
+        blocks = F / WIDTH;
         rank = (int)blockIdx.x % blocks;
-        row = (int)threadIdx.x / CHAIN_FEATURES;
-        column = (int)threadIdx.x % CHAIN_FEATURES;
+        row = (int)threadIdx.x / CHAIN_COLUMNS;
+        column = (int)threadIdx.x % CHAIN_COLUMNS;
         buffer[0] = (float *)memory + CHAIN_BUFFERS / 4;
         buffer[1] = buffer[0] + chain_buffer(pieces, 0, F);
         sums = buffer[1] + chain_buffer(pieces, 1, F);
         first = (int)blockIdx.x / blocks * CHAIN_ROWS;
         n = s.call->n_atoms; /* written two kernels ago at the latest */
-        own = {max(0, min(first + row, n - 1)), rank * CHAIN_FEATURES + column, first + row < n};
         peer[0] = cluster_map(memory, min((int)threadIdx.x % 4, blocks - 1));
         peer[1] = cluster_map(memory, min((int)threadIdx.x % 4 + 4, blocks - 1));
+    }
+    /* Feature i of the thread. */
+    __device__ __forceinline__ element own(int i) const
+    {
+        return {max(0, min(first + row, n - 1)), rank * WIDTH + i * CHAIN_COLUMNS + column, first + row < n};
     }
 
     /* ---- exchanges */
@@ -144,27 +153,33 @@ struct chain {
 
     /* ---- sums of a product with NB blocks of columns */
 
-    template <int NB> __device__ __forceinline__ float sum(int rows, int r, int b = 0) const
+    /* Of feature i of the thread. */
+    template <int NB> __device__ __forceinline__ float sum(int rows, int r, int i, int b = 0) const
     {
-        const float *from = sums + r * (16 * NB + 4) + 16 * b + column;
+        const float *from = sums + r * (WIDTH * NB + 4) + WIDTH * b + i * CHAIN_COLUMNS + column;
         float total = 0;
-        for (int k = 0; k < CHAIN_SPLITS; k++) total += from[k * rows * (16 * NB + 4)];
+        for (int k = 0; k < SPLITS; k++) total += from[k * rows * (WIDTH * NB + 4)];
         return total;
     }
 };
 
-/* A warp's weights of a product: 8 of the block's columns of NB blocks, STEPS times 16 terms. */
-template <int NB, int STEPS> struct chain_weights {
+/* A warp's weights of a product of at most 64 DEPTH terms: 8 of the block's columns of NB blocks, STEPS times 16 terms. */
+template <int WIDTH, int NB, int DEPTH> struct chain_weights {
+    enum { UNITS = WIDTH / 8, SPLITS = chain_splits(WIDTH), STEPS = DEPTH * 4 / SPLITS };
     float4 v[STEPS][1][NB];
 
+    static __device__ __forceinline__ int unit()
+    {
+        return (int)threadIdx.x / 32 % UNITS;
+    }
     static __device__ __forceinline__ int term_of(int step)
     {
-        return 16 * ((int)threadIdx.x / 64 + CHAIN_SPLITS * step);
+        return 16 * ((int)threadIdx.x / 32 / UNITS + SPLITS * step);
     }
     /* First of a warp's columns in rows of `w`. */
-    static __device__ __forceinline__ int columns_of(const chain &c)
+    static __device__ __forceinline__ int columns_of(const chain<WIDTH> &c)
     {
-        return c.rank * CHAIN_FEATURES + (int)threadIdx.x / 32 % 2 * 8;
+        return c.rank * WIDTH + unit() * 8;
     }
     /* Rows n0 … n0 + 7, and those `block` rows after them; `there`: else zeros. */
     __device__ __forceinline__ void load(const float *w, int depth, int block, int n0, bool there = true)
@@ -179,16 +194,17 @@ template <int NB, int STEPS> struct chain_weights {
                                                                : make_float4(0, 0, 0, 0);
     }
     /* The share's sums of MT tiles of rows of `depth`. */
-    template <int PARTS, int MT> __device__ __forceinline__ void multiply(const chain &c, const float *rows, int depth) const
+    template <int PARTS, int MT>
+    __device__ __forceinline__ void multiply(const chain<WIDTH> &c, const float *rows, int depth) const
     {
-        enum { WIDTH = 16 * NB + 4 };
+        enum { STRIDE = WIDTH * NB + 4 };
         float sum[MT][1][NB][4] = {};
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
             if (term_of(step) < depth) tf32_step<PARTS, MT, 1, NB>(rows + term_of(step), depth + TF32_ROW_PAD, v[step], sum);
-        float *to = c.sums + (int)threadIdx.x / 64 * 16 * MT * WIDTH + (int)threadIdx.x / 32 % 2 * 8;
+        float *to = c.sums + (int)threadIdx.x / 32 / UNITS * 16 * MT * STRIDE + unit() * 8;
         EACH_SUM(MT, 1, {
-            for (int b = 0; b < NB; b++) to[row * WIDTH + 16 * b + column] = sum[m][c][b][e];
+            for (int b = 0; b < NB; b++) to[row * STRIDE + WIDTH * b + column] = sum[m][c][b][e];
         });
         __syncthreads();
     }
