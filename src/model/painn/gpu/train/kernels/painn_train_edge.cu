@@ -61,15 +61,15 @@ static __device__ __forceinline__ void write_message(const message_sums &sums, c
 
 template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BLOCKS) message(edge_step step)
 {
-    wait_for_previous();
-    let_next_start();
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    wait_for_previous();
+    let_next_start();
     if (range.first >= range.last) return;
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const float *x = s.layer[l].x.value + lane.f, *mu = l ? s.mu[l].value : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
         pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
@@ -114,15 +114,15 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
 
 template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_TANGENT_BLOCKS) message_tangent(edge_step step)
 {
-    wait_for_previous();
-    let_next_start();
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    wait_for_previous();
+    let_next_start();
     if (range.first >= range.last) return;
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
     const float *mu = l ? s.mu[l].value : NULL, *moved = l ? s.mu[l].tangent : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
@@ -195,15 +195,15 @@ static __device__ __forceinline__ void write_reverse(float2 (&x_sums)[3], float2
 
 template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BACK_BLOCKS) message_back(edge_step step)
 {
-    wait_for_previous();
-    let_next_start();
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l, pieces = F / 16;
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    wait_for_previous();
+    let_next_start();
     if (range.first >= range.last) return;
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
         pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
@@ -297,14 +297,14 @@ template <int PARTS> static __device__ __forceinline__ void unpack_basis(const u
 template <int PARTS, int TILES>
 static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) message_back_tangent(edge_step step)
 {
-    wait_for_previous();
-    let_next_start();
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    wait_for_previous();
+    let_next_start();
     const painn_train_layer &L = s.layer[l];
     float gradient[3][TILES][4] = {};
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
