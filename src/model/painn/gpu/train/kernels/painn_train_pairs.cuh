@@ -167,12 +167,22 @@ static __device__ __forceinline__ float2 add_lanes(const float2 &kept, const flo
                        kept.y + __shfl_xor_sync(0xffffffffu, given.y, offset));
 }
 
+/* Of numbers: a choice between elements of an array is compiled as an index, which costs a comparison for each element. */
+static __device__ __forceinline__ float choose(bool first, float a, float b)
+{
+    return first ? a : b;
+}
+static __device__ __forceinline__ float2 choose(bool first, const float2 &a, const float2 &b)
+{
+    return make_float2(choose(first, a.x, b.x), choose(first, a.y, b.y));
+}
+
 static __device__ __forceinline__ float2 sum_over_pairs(const float2 (&v)[4], int t)
 {
     const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
-    const float2 a = add_lanes(upper ? v[2] : v[0], upper ? v[0] : v[2], 2);
-    const float2 b = add_lanes(upper ? v[3] : v[1], upper ? v[1] : v[3], 2);
-    return add_lanes(odd ? b : a, odd ? a : b, 1);
+    const float2 a = add_lanes(choose(upper, v[2], v[0]), choose(upper, v[0], v[2]), 2);
+    const float2 b = add_lanes(choose(upper, v[3], v[1]), choose(upper, v[1], v[3]), 2);
+    return add_lanes(choose(odd, b, a), choose(odd, a, b), 1);
 }
 
 /* Six values: lane t < 3 gets values t and 3 + t. */
@@ -193,7 +203,7 @@ static __device__ __forceinline__ float sum_over_features(float (&value)[8], int
         const bool upper = (g & half) != 0;
 #pragma unroll
         for (int k = 0; k < half; k++) {
-            const float given = upper ? value[k] : value[k + half], kept = upper ? value[k + half] : value[k];
+            const float given = choose(upper, value[k], value[k + half]), kept = choose(upper, value[k + half], value[k]);
             value[k] = kept + __shfl_xor_sync(0xffffffffu, given, 4 * half);
         }
     }
