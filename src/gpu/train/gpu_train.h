@@ -63,11 +63,18 @@ enum { GPU_GRADIENT_SOURCES = 16 }; /* layers that share a tensor */
 typedef struct gpu_gradient_part {
     int64_t offset;
     int32_t n_rows, n_columns, row_stride, partial_row_stride, column_stride;
-    int32_t first_block; /* of GPU_GRADIENT_BLOCK elements each */
+    int32_t first_block;
+    int32_t n_shares; /* threads that share the partial sums of four elements: 1 or GPU_GRADIENT_SHARES */
     int32_t n_sources;
     gpu_gradient_source source[GPU_GRADIENT_SOURCES];
 } gpu_gradient_part;
-enum { GPU_GRADIENT_BLOCK = 512 };
+enum { GPU_GRADIENT_THREADS = 512, GPU_GRADIENT_SHARES = 16 };
+
+static inline int gpu_gradient_blocks(const gpu_gradient_part *part)
+{
+    const int elements = 4 * GPU_GRADIENT_THREADS / part->n_shares; /* of a block */
+    return (part->n_rows * part->n_columns + elements - 1) / elements;
+}
 
 typedef struct gpu_optimizer {
     int64_t n; /* weights, padding included: a multiple of 4 */

@@ -7,12 +7,12 @@
 //   w ← w (1 − rate · decay) − rate · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)          AdamW
 //   w̃ ← w̃ + (1 − average) (w − w̃)
 //
-// Four threads add up the partial sums of four elements, a quarter of them each. Sums of squares by blocks, added by every block of the
+// A thread adds up the partial sums of four elements, or where they are many a sixteenth of them. Sums of squares by blocks, added by every block of the
 // update in the same order, so that equal inputs give equal bits. Bound by memory: five vectors of weights and the partial sums.
 #include "gpu/ptx/primitives.cuh"
 #include "gpu/train/gpu_train.h"
 
-enum { THREADS = 256, QUARTERS = 4, SUM_THREADS = QUARTERS * GPU_GRADIENT_BLOCK / 4 };
+enum { THREADS = 256, SUM_THREADS = GPU_GRADIENT_THREADS };
 
 // Sum over a block of N threads, the same in all threads; any number of calls.
 template <int N> static __device__ double block_sum(double value)
@@ -43,17 +43,17 @@ static __device__ __forceinline__ void add(float4 &sum, float4 v)
     sum = sum + v;
 }
 
-// One quarter of the partial sums of each source, of one number or of four neighbors in a partial sum.
+// One share of the partial sums of each source, of one number or of four neighbors in a partial sum.
 template <typename T>
 static __device__ __forceinline__ T sum_of_sources(const gpu_gradient_part &part, const gpu_train_call &call, size_t place,
-                                                   int quarter)
+                                                   int share)
 {
     T sum = {};
     for (int s = 0; s < part.n_sources; s++) {
         const gpu_gradient_source &source = part.source[s];
-        const int n = sums_of(source, call), end = n * (quarter + 1) / QUARTERS;
-#pragma unroll 16
-        for (int k = n * quarter / QUARTERS; k < end; k++)
+        const int n = sums_of(source, call), end = n * (share + 1) / part.n_shares;
+#pragma unroll 4
+        for (int k = n * share / part.n_shares; k < end; k++)
             add(sum, *(const T *)(source.partial + place + (size_t)k * source.stride));
     }
     return sum;
@@ -78,12 +78,12 @@ static __device__ __forceinline__ const gpu_gradient_part &part_of_block(const g
     return o.parts[part];
 }
 
-static __global__ void __launch_bounds__(SUM_THREADS) gradient_sums(gpu_optimizer o)
+static __global__ void __launch_bounds__(SUM_THREADS, 4) gradient_sums(gpu_optimizer o)
 {
-    __shared__ float4 quarters[QUARTERS][SUM_THREADS / QUARTERS];
+    __shared__ float4 sums[SUM_THREADS];
     const gpu_gradient_part &part = part_of_block(o); // tables are the same in each step
-    const int lane = (int)threadIdx.x % (SUM_THREADS / QUARTERS), quarter = (int)threadIdx.x / (SUM_THREADS / QUARTERS);
-    const int first = ((int)blockIdx.x - part.first_block) * GPU_GRADIENT_BLOCK + 4 * lane;
+    const int lanes = SUM_THREADS / part.n_shares, lane = (int)threadIdx.x % lanes, share = (int)threadIdx.x / lanes;
+    const int first = (((int)blockIdx.x - part.first_block) * lanes + lane) * 4;
     const int left = min(4, part.n_rows * part.n_columns - first); // elements of this thread
     const int neighbors = part.partial_row_stride == 1 ? part.n_rows : part.n_columns;
     const size_t row = part.partial_row_stride, column = part.column_stride;
@@ -93,20 +93,20 @@ static __global__ void __launch_bounds__(SUM_THREADS) gradient_sums(gpu_optimize
     int r, c;
     if (neighbors % 4 == 0 && left > 0) {
         place_of(part, first, r, c);
-        const float4 v = sum_of_sources<float4>(part, *o.call, c * column + r * row, quarter);
+        const float4 v = sum_of_sources<float4>(part, *o.call, c * column + r * row, share);
         g[0] = v.x, g[1] = v.y, g[2] = v.z, g[3] = v.w;
     } else {
         for (int k = 0; k < left; k++) {
             place_of(part, first + k, r, c);
-            g[k] = sum_of_sources<float>(part, *o.call, c * column + r * row, quarter);
+            g[k] = sum_of_sources<float>(part, *o.call, c * column + r * row, share);
         }
     }
-    quarters[quarter][lane] = make_float4(g[0], g[1], g[2], g[3]);
+    sums[threadIdx.x] = make_float4(g[0], g[1], g[2], g[3]);
     __syncthreads();
     double square = 0;
-    if (quarter == 0) {
-        float4 sum = quarters[0][lane];
-        for (int q = 1; q < QUARTERS; q++) sum = sum + quarters[q][lane];
+    if (share == 0) {
+        float4 sum = sums[lane];
+        for (int k = 1; k < part.n_shares; k++) sum = sum + sums[k * lanes + lane];
         const float v[4] = {sum.x, sum.y, sum.z, sum.w};
         for (int k = 0; k < left; k++) {
             place_of(part, first + k, r, c);

@@ -248,6 +248,17 @@ static int split_rows_of(const painn_train_step *s, int n_multiprocessors)
     }
 }
 
+// Of the largest batch.
+static int partial_sums_of(const gpu_gradient_part *part, int atoms)
+{
+    int n = 0;
+    for (int k = 0; k < part->n_sources; k++) {
+        const gpu_gradient_source *s = &part->source[k];
+        n += s->rows_per_sum ? (atoms * s->rows_per_atom + s->rows_per_sum - 1) / s->rows_per_sum : s->n_sums;
+    }
+    return n;
+}
+
 static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_step *s, gradient_tables *t)
 {
     *t = (gradient_tables){.atoms = s->atom_capacity, .split_rows = split_rows_of(s, trainer->n_multiprocessors)};
@@ -256,8 +267,10 @@ static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_ste
     add_embedding(t, s, &trainer->training);
     int block = 0;
     for (int k = 0; k < t->n_parts; k++) {
-        t->part[k].first_block = block;
-        block += (t->part[k].n_rows * t->part[k].n_columns + GPU_GRADIENT_BLOCK - 1) / GPU_GRADIENT_BLOCK;
+        gpu_gradient_part *part = &t->part[k];
+        part->n_shares = partial_sums_of(part, t->atoms) > GPU_GRADIENT_SHARES ? GPU_GRADIENT_SHARES : 1;
+        part->first_block = block;
+        block += gpu_gradient_blocks(part);
     }
 }
 
@@ -270,7 +283,7 @@ static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *
     fill_tables(trainer, &p, s, t);
     const gpu_gradient_part *last = &t->part[t->n_parts - 1];
     o->n_parts = t->n_parts;
-    o->n_blocks = last->first_block + (last->n_rows * last->n_columns + GPU_GRADIENT_BLOCK - 1) / GPU_GRADIENT_BLOCK;
+    o->n_blocks = last->first_block + gpu_gradient_blocks(last);
     trainer->jobs = place(&p, sizeof *t->job * (size_t)t->n_jobs);
     o->parts = place(&p, sizeof *t->part * (size_t)t->n_parts);
     o->squares = place(&p, sizeof(double) * (size_t)o->n_blocks);
