@@ -35,6 +35,7 @@ enum { GPU_TRAIN_FRAME_SUMS = 9 }; /* of the first fields */
 enum {
     GPU_WEIGHT_TILE = 64,  /* rows and columns of a tile of a weight matrix */
     GPU_WEIGHT_BLOCKS = 4, /* of a multiprocessor that run at once */
+    GPU_WEIGHT_JOBS = 32,  /* at most in a launch */
 };
 
 /* One weight matrix y = x Wᵀ (+ bias) and the rows it was used on: G = ȳ̇ᵀ x + ȳᵀ ẋ, of the bias Σ ȳ̇. n_in 0: only column

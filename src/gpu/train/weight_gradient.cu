@@ -16,6 +16,35 @@ typedef struct weight_gradient_step {
     int n_jobs;
 } weight_gradient_step;
 
+// A block's part of a job: a tile from row `out` and column `in` of the matrix, rows first … last − 1 of the batch. All of it is known
+// before the previous kernel ends.
+struct weight_part {
+    gpu_weight_job job;
+    int split, out, in, first, last;
+};
+
+static __device__ __forceinline__ weight_part part_of_block(const weight_gradient_step &step)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const unsigned begun = __ballot_sync(0xffffffffu, lane < step.n_jobs && step.jobs[lane].first_block <= (int)blockIdx.x);
+    weight_part p;
+    p.job = step.jobs[__popc(begun) - 1];
+    const int block = (int)blockIdx.x - p.job.first_block, tile = block % p.job.n_tiles;
+    const int tiles_in = p.job.n_in ? (p.job.n_in + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE : 1;
+    p.split = block / p.job.n_tiles;
+    p.out = tile / tiles_in * GPU_WEIGHT_TILE;
+    p.in = tile % tiles_in * GPU_WEIGHT_TILE;
+    p.first = p.split * p.job.split_rows;
+    p.last = min(step.call->n_atoms * p.job.rows_per_atom, p.first + p.job.split_rows);
+    return p;
+}
+
+static __device__ __forceinline__ float *partial_of(const weight_part &p)
+{
+    const size_t size = (size_t)p.job.n_out * p.job.n_in + (p.job.has_bias ? p.job.n_out : 0);
+    return p.job.partial + p.split * size;
+}
+
 // Rows `first` … first + 15 and columns from `column` on of `from`, four matrices: the pieces of one thread.
 struct staged_rows {
     float4 piece[4][2];
@@ -81,17 +110,12 @@ static __global__ void __launch_bounds__(THREADS, GPU_WEIGHT_BLOCKS) weight_grad
 {
     __shared__ float4 memory[4][STAGE_ROWS * STAGE_STRIDE / 4];
     float(*stage)[STAGE_ROWS * STAGE_STRIDE] = (float(*)[STAGE_ROWS * STAGE_STRIDE]) memory;
+    const weight_part p = part_of_block(step);
     wait_for_previous();
     let_next_start();
-    int j = 0;
-    while (j + 1 < step.n_jobs && (int)blockIdx.x >= step.jobs[j + 1].first_block) j++;
-    const gpu_weight_job job = step.jobs[j];
-    const int block = (int)blockIdx.x - job.first_block, tile = block % job.n_tiles, split = block / job.n_tiles;
-    const int tiles_in = job.n_in ? (job.n_in + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE : 1;
-    const int out = tile / tiles_in * GPU_WEIGHT_TILE, in = tile % tiles_in * GPU_WEIGHT_TILE;
-    const int rows = step.call->n_atoms * job.rows_per_atom, first = split * job.split_rows;
-    const int last = min(rows, first + job.split_rows);
-    if (first >= rows) return; // no sum counts it
+    const gpu_weight_job &job = p.job;
+    const int out = p.out, in = p.in, first = p.first, last = p.last;
+    if (first >= last) return; // no sum counts it
     const int warp = (int)threadIdx.x / 32, m0 = warp / 2 * 32, n0 = warp % 2 * 32;
     float sum[2][4][4] = {}, bias = 0;
     staged_rows next;
@@ -108,7 +132,7 @@ static __global__ void __launch_bounds__(THREADS, GPU_WEIGHT_BLOCKS) weight_grad
         if (job.has_bias && in == 0 && threadIdx.x < GPU_WEIGHT_TILE)
             for (int r = 0; r < STAGE_ROWS; r++) bias += stage[0][r * STAGE_STRIDE + threadIdx.x];
     }
-    float *partial = job.partial + (size_t)split * ((size_t)job.n_out * job.n_in + (job.has_bias ? job.n_out : 0));
+    float *partial = partial_of(p);
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int m = 0; m < 2; m++)
         for (int n = 0; n < 4; n++)

@@ -134,6 +134,8 @@ static void place_step(placer *p, painn_train_step *s)
 
 enum { MAX_PARTS = 11 * PAINN_TRAIN_MAX_LAYERS + 4 + MLFF_MAX_ATOMIC_NUMBER };
 
+_Static_assert((int)PAINN_TRAIN_MAX_JOBS <= (int)GPU_WEIGHT_JOBS, "one launch has all jobs");
+
 typedef struct gradient_tables {
     gpu_weight_job job[PAINN_TRAIN_MAX_JOBS];
     gpu_gradient_part part[MAX_PARTS];
@@ -248,6 +250,7 @@ static int split_rows_of(const painn_train_step *s, int n_multiprocessors)
     }
 }
 
+// Of the largest batch.
 // Of the largest batch.
 static int partial_sums_of(const gpu_gradient_part *part, int atoms)
 {
