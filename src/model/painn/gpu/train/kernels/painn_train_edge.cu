@@ -332,6 +332,12 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
+            float2 value[TILES][2] = {}, slope[TILES][2] = {};
+#pragma unroll
+            for (int tile = 0; tile < TILES && PARTS == 1; tile++) { // with PARTS = 3 there are too few registers
+                unpack_basis<PARTS>(basis.value, tile, value[tile]);
+                unpack_basis<PARTS>(basis.slope, tile, slope[tile]);
+            }
 #pragma unroll
             for (int b = 0; b < 3; b++) {
                 float4 W, dW;
@@ -360,20 +366,19 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
                                 dD += dv * of_pair(mu[c], j) + v * of_pair(moved[c], j);
                             }
                         }
-                        const float filter = of_product(W, j, e), slope = of_product(dW, j, e) * du[e].w;
-                        (j == 0 ? x_bar[b].x : x_bar[b].y) += slope * D + filter * dD;
+                        const float filter = of_product(W, j, e), change = of_product(dW, j, e) * du[e].w;
+                        (j == 0 ? x_bar[b].x : x_bar[b].y) += change * D + filter * dD;
                         tf32_split<PARTS>(of_pair(dx, j) * D + of_pair(x, j) * dD, high[0][2 * e + j], low[0][2 * e + j]);
                         tf32_split<PARTS>(of_pair(x, j) * D * du[e].w, high[1][2 * e + j], low[1][2 * e + j]);
-                        const float Y = filter * of_pair(x, j), dY = slope * of_pair(x, j) + filter * of_pair(dx, j);
+                        const float Y = filter * of_pair(x, j), dY = change * of_pair(x, j) + filter * of_pair(dx, j);
                         for (int c = 0; c < 3 && b == 2; c++)
                             (j == 0 ? mu_bar[c].x : mu_bar[c].y) += dY * of_pair(m[e][c], j) + Y * of_pair(dm[e][c], j);
                     }
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++) {
-                    float2 value[2] = {}, slope[2] = {};
-                    unpack_basis<PARTS>(basis.value, tile, value);
-                    unpack_basis<PARTS>(basis.slope, tile, slope);
-                    add_filter_gradient<PARTS>(high, low, value, slope, gradient[b][tile]);
+                    if (PARTS == 3) unpack_basis<PARTS>(basis.value, tile, value[tile]);
+                    if (PARTS == 3) unpack_basis<PARTS>(basis.slope, tile, slope[tile]);
+                    add_filter_gradient<PARTS>(high, low, value[tile], slope[tile], gradient[b][tile]);
                 }
             }
             if (!ends) continue;
