@@ -436,6 +436,18 @@ static inline uint32_t transpose_tile(uint32_t v)
     const uint32_t even = emulate::exchange(v, 8 * t + g / 2), odd = emulate::exchange(v, 8 * t + 4 + g / 2);
     return (even >> g % 2 * 16 & 0xffff) | (odd >> g % 2 * 16 & 0xffff) << 16;
 }
+template <bool transposed> static inline uint4 load_tiles(const uint4 *row)
+{
+    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    uint32_t v[4];
+    for (int tile = 0; tile < 4; tile++) {
+        const uint16_t *const even = (const uint16_t *)emulate::exchange(row, 8 * tile + (transposed ? 2 * t : g)),
+                              *const odd = (const uint16_t *)emulate::exchange(row, 8 * tile + (transposed ? 2 * t + 1 : g));
+        v[tile] = transposed ? even[g] | (uint32_t)odd[g] << 16 : even[2 * t] | (uint32_t)odd[2 * t + 1] << 16;
+    }
+    __syncwarp(); // all lanes have read before one overwrites a row
+    return {v[0], v[1], v[2], v[3]};
+}
 template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
 {
     const auto unpack = [](uint32_t w) {

@@ -40,11 +40,12 @@ enum {
 typedef struct ani_gpu_network {
     int32_t n_hidden, tiles[ANI_GPU_MAX_HIDDEN]; /* widths / 16 */
     float output_bias;
-    const void *weight[ANI_GPU_MAX_HIDDEN], *back[ANI_GPU_MAX_HIDDEN]; /* operands for y = x wᵀ and for y = x w */
+    /* Weights in pieces of 8 columns × 16 inputs, 512 bytes each: the high parts of 8 inputs (column by column, 16 bytes each), of the other
+     * 8, then the low parts; [tiles of 8 columns][tiles of inputs]. Both passes read them, the backward pass transposed. */
+    const void *weight[ANI_GPU_MAX_HIDDEN];
     const float *bias[ANI_GPU_MAX_HIDDEN];
     const float *output; /* weights of the last layer */
-    /* For tiles of 128 slots: widths, weights in pieces of 8 columns × 16 inputs, 512 bytes each: the high parts of 8 inputs (column by
-     * column, 16 bytes each), of the other 8, then the low parts, as wgmma takes them. Missing columns and inputs are zero. */
+    /* For tiles of 128 slots: widths, weights in the same pieces, in other orders. Missing columns and inputs are zero. */
     int32_t wgmma_width[ANI_GPU_MAX_HIDDEN];
     const void *wgmma_weight[ANI_GPU_MAX_HIDDEN], *wgmma_back[ANI_GPU_MAX_HIDDEN];
     const float *wgmma_bias[ANI_GPU_MAX_HIDDEN]; /* times ANI_GPU_VALUE_SCALE */

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: MIT
-// ani_network.cu: the networks of an ensemble, forward and backward in one kernel.
+// ani_network.cu: the networks of an ensemble, forward and backward in one
+// kernel.
 //
-//   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1} = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1
-//   CELU(x) = x > 0 ? x : (e^{10x} − 1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
+//   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1}
+//   = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1 CELU(x) = x > 0 ? x : (e^{10x} −
+//   1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
 //
-// A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species through one
-// member (or several, one after the other). Results of a layer are stored in shared memory as operands of the tensor cores, each number as
-// two halves; the backward pass overwrites each h with its δ. Weights come from L2 straight to the one warp that has their columns, each
-// lane copying its own ahead of the products. Sums in float32 and in a fixed order. Bound, in large systems, by the tensor cores and L2;
-// in small ones by the latency of 2 L products.
+// A block, or a cluster of blocks that share the columns of each layer, takes a
+// tile of 16, 32 or 64 slots of one species through one member (or several, one
+// after the other). Results of a layer are stored in shared memory as operands
+// of the tensor cores, each number as two halves; the backward pass overwrites
+// each h with its δ. Weights come from L2 straight to the one warp that has
+// their columns, which copies them ahead of the products. Both passes read the
+// same weights, so that those of an ensemble stay in L2. Sums in float32 and in
+// a fixed order. Bound, in large systems, by the tensor cores and L2; in small
+// ones by the latency of 2 L products.
 #include "ani_gpu.h"
+#include "gpu/ptx/load_tiles.cuh"
 #include "gpu/ptx/primitives.cuh"
 
 // Bytes of shared memory after the operands, in this order.
@@ -18,7 +25,8 @@ static int partial_bytes(int mt, int warps)
     return mt == 1 ? warps * 512 : 0;
 }
 
-// Source of a product's rows: INPUT, in global memory; else in shared memory, counted from the first operand.
+// Source of a product's rows: INPUT, in global memory; else in shared memory,
+// counted from the first operand.
 template <bool INPUT> struct rows_at {
     const uint4 *input;
 };
@@ -26,7 +34,16 @@ template <> struct rows_at<false> {
     int first;
 };
 
-// Columns that a warp works on at once, and tiles of their weights in flight: L2 answers after some 700 cycles.
+// Columns of a matrix, or of its transpose, from one of them on: the lane's 16
+// bytes of the first piece, and the distance to the next tile of the inner
+// dimension.
+struct weight_place {
+    const uint4 *first;
+    int stride;
+};
+
+// Columns that a warp works on at once, and tiles of their weights in flight:
+// L2 answers after some 700 cycles.
 static constexpr int columns_at_once(int mt)
 {
     return mt == 1 ? 1 : 4;
@@ -71,22 +88,24 @@ template <int MT, int WARPS> struct tile {
         return operands + rows.first;
     }
 
-    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension. With INPUT the rows come
-    // from global memory, and `stored` gives the tile of w for each of theirs; else they are awaited, if `wait`, after the first weights
-    // have been requested.
-    template <int G, bool INPUT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const uint4 *const (&w)[G], int n,
+    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of
+    // `n` tiles of the inner dimension. With INPUT the rows come from global
+    // memory, and `stored` gives the tile of w for each of theirs; else they are
+    // awaited, if `wait`, after the first weights have been requested. BACK: w is
+    // transposed.
+    template <int G, bool INPUT, bool BACK>
+    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const weight_place (&w)[G], int n,
                                              int first, int stride, bool wait)
     {
         const int D = DEPTH;
         const uint4 *rows = find(at_rows);
-        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // this lane's own copies: no other lane reads them
+        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // no other warp reads them
         uint4 next[INPUT ? MT : 1][2];
         const auto fetch = [&](int at, int slot) {
             if (at < n) {
                 const int from = INPUT ? stored[at] : at;
 #pragma unroll
-                for (int g = 0; g < G; g++) copy_async(mine + (slot * MOST + g) * 32, w[g] + from * 32);
+                for (int g = 0; g < G; g++) copy_async(mine + (slot * MOST + g) * 32, w[g].first + from * w[g].stride);
             }
             copy_commit();
         };
@@ -117,8 +136,9 @@ template <int MT, int WARPS> struct tile {
             }
             fetch_rows(at + stride);
             copy_wait<D - 1>();
+            __syncwarp(); // the copies of all lanes
 #pragma unroll
-            for (int g = 0; g < G; g++) weight[g] = mine[(slot * MOST + g) * 32];
+            for (int g = 0; g < G; g++) weight[g] = load_tiles<BACK>(mine + (slot * MOST + g) * 32);
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
@@ -131,26 +151,28 @@ template <int MT, int WARPS> struct tile {
             for (int g = 0; g < G; g++)
 #pragma unroll
                 for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], weight[g].x, weight[g].y);
+            __syncwarp(); // all lanes have read the slot
             fetch(at + D * stride, slot);
             slot = slot + 1 == D ? 0 : slot + 1;
         }
         copy_wait<0>();
     }
 
-    // `count` of G columns from `column` on: products and their results.
-    template <int G, bool INPUT, bool OUTPUT, class Fetch, class Finish>
-    __device__ __forceinline__ void columns(rows_at<INPUT> rows, const uint4 *weight, int n, int column, int end, bool wait,
-                                            const Fetch &constants, const Finish &finish)
+    // G columns from `column` on, of which those before `end` exist: products and
+    // their results.
+    template <int G, bool INPUT, bool BACK, bool OUTPUT, class Fetch, class Finish>
+    __device__ __forceinline__ void columns(rows_at<INPUT> rows, const uint4 *weight, int n, int n_columns, int column, int end,
+                                            bool wait, const Fetch &constants, const Finish &finish)
     {
         float4 sum[MT][G];
-        const uint4 *w[G];
+        weight_place w[G];
 #pragma unroll
         for (int g = 0; g < G; g++) {
-            w[g] = weight + column_of<OUTPUT>(min(column + g, end - 1)) * (INPUT ? step.stored_tiles : n) * 32 + lane;
+            w[g] = place<INPUT, BACK, OUTPUT>(weight, min(column + g, end - 1), n, n_columns);
 #pragma unroll
             for (int m = 0; m < MT; m++) sum[m][g] = splat(0);
         }
-        multiply<G, INPUT>(sum, rows, w, n, 0, 1, wait);
+        multiply<G, INPUT, BACK>(sum, rows, w, n, 0, 1, wait);
 #pragma unroll
         for (int g = 0; g < G; g++)
             if (column + g < end) {
@@ -160,14 +182,22 @@ template <int MT, int WARPS> struct tile {
             }
     }
 
-    template <bool OUTPUT> __device__ __forceinline__ int column_of(int column) const
+    // Forward a column's pieces are contiguous. Backward an inner tile of 16 are
+    // two tiles of 8 of the matrix's columns, and a column of the transpose is a
+    // half of their pieces.
+    template <bool INPUT, bool BACK, bool OUTPUT>
+    __device__ __forceinline__ weight_place place(const uint4 *weight, int column, int n, int n_columns) const
     {
-        return OUTPUT ? stored[column / 2] * 2 + column % 2 : column;
+        if (!BACK) return {weight + column * (INPUT ? step.stored_tiles : n) * 32 + lane, 32};
+        const int tiles = OUTPUT ? step.stored_tiles : n_columns / 2, tile = OUTPUT ? stored[column / 2] : column / 2;
+        return {weight + (lane / 8 % 2 * tiles + tile) * 32 + lane / 16 * 16 + column % 2 * 8 + lane % 8, 2 * tiles * 32};
     }
 
-    // One product: `n` tiles of rows times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT: the columns are
-    // those of the AEV. finish(column, m, sum, constants(column)) is called once for each result, in the warp that has the column.
-    template <bool INPUT, bool OUTPUT, class Fetch, class Finish>
+    // One product: `n` tiles of rows times a matrix of n_columns tiles of 8, of
+    // which this block has its share. OUTPUT: the columns are those of the AEV.
+    // finish(column, m, sum, constants(column)) is called once for each result,
+    // in the warp that has the column.
+    template <bool INPUT, bool BACK, bool OUTPUT, class Fetch, class Finish>
     __device__ __forceinline__ void layer(rows_at<INPUT> rows, const void *matrix, int n, int n_columns, const Fetch &constants,
                                           const Finish &finish)
     {
@@ -177,9 +207,9 @@ template <int MT, int WARPS> struct tile {
             if (2 * own <= WARPS && own > 0) { // several warps share the sum of a column
                 const int shares = WARPS / own, share = warp / own, column = begin + warp % own;
                 float4 sum[1][1] = {{splat(0)}};
-                const uint4 *w[1] = {weight + column_of<OUTPUT>(column) * (INPUT ? step.stored_tiles : n) * 32 + lane};
+                const weight_place w[1] = {place<INPUT, BACK, OUTPUT>(weight, column, n, n_columns)};
                 const float4 of_column = share == 0 ? constants(column) : splat(0);
-                multiply<1, INPUT>(sum, rows, w, share < shares ? n : 0, share, shares, true);
+                multiply<1, INPUT, BACK>(sum, rows, w, share < shares ? n : 0, share, shares, true);
                 if (share > 0 && share < shares) ((float4 *)partial)[(warp - own) * 32 + lane] = sum[0][0];
                 __syncthreads();
                 if (share == 0) {
@@ -195,17 +225,18 @@ template <int MT, int WARPS> struct tile {
         bool wait = true;
         for (int column = begin + warp * each; column < end; column += WARPS * each, wait = false) {
             const int last = min(end, column + each);
-            if (each == 1) columns<1, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+            if (each == 1) columns<1, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
             if constexpr (MT > 1) {
-                if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
-                if (each == 3) columns<3, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
-                if (each == 4) columns<4, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+                if (each == 2) columns<2, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
+                if (each == 3) columns<3, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
+                if (each == 4) columns<4, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
             }
         }
         if (!INPUT && wait) receive(); // this warp had no columns
     }
 
-    // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns for each of MT tiles of rows
+    // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns
+    // for each of MT tiles of rows
     __device__ __forceinline__ uint4 *piece(int buffer, int tiles, int column, int m) const
     {
         return operands + buffer + (m * tiles + column / 2) * 64 + column % 2 * 32 + lane;
@@ -228,7 +259,8 @@ template <int MT, int WARPS> struct tile {
         const float unit = step.value_unit;
         return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
     }
-    // Initializes mbarriers, one for each operand, with the bytes that each waits for.
+    // Initializes mbarriers, one for each operand, with the bytes that each waits
+    // for.
     __device__ __forceinline__ void open()
     {
         stage = 0;
@@ -259,8 +291,9 @@ static __device__ __forceinline__ float celu_slope(float h)
     return h > 0 ? 1.0f : 1.0f + 10.0f * h;
 }
 
-// All layers of a tile. Sums of the last layer's values times the output's weights go to e; the first operand of the backward pass is
-// stored; returns its offset.
+// All layers of a tile. Sums of the last layer's values times the output's
+// weights go to e; the first operand of the backward pass is stored; returns
+// its offset.
 template <int MT, int WARPS>
 static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first, int n_tiles, bool back, float (&e)[MT][2])
 {
@@ -268,7 +301,8 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     const ani_gpu_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
     const float unit = step.weight_unit * step.value_unit;
-    int rows = 0, buffer = 0, n = n_tiles; // offsets of a layer's rows and of its result; its inner dimension
+    int rows = 0, buffer = 0, n = n_tiles; // offsets of a layer's rows and of its
+                                           // result; its inner dimension
     for (int l = 0; l < L; l++) {
         const int tiles = net.tiles[l];
         const float *bias = net.bias[l], *output = net.output;
@@ -289,14 +323,15 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
                 v = make_float4(b.z * celu_slope(v.x), b.w * celu_slope(v.y), b.z * celu_slope(v.z), b.w * celu_slope(v.w));
                 scale = ANI_GPU_ADJOINT_SCALE;
             }
-            // Without a backward pass the last layer's result is not stored: a block that has exited must not be written to.
+            // Without a backward pass the last layer's result is not stored: a block
+            // that has exited must not be written to.
             if (!last || back) t.put(t.piece(buffer, tiles, column, m), v, scale);
         };
         if (l == 0)
-            t.template layer<true, false>({(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64}, net.weight[l], n,
-                                          2 * tiles, constants, finish);
+            t.template layer<true, false, false>({(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64}, net.weight[l],
+                                                 n, 2 * tiles, constants, finish);
         else
-            t.template layer<false, false>({rows}, net.weight[l], n, 2 * tiles, constants, finish);
+            t.template layer<false, false, false>({rows}, net.weight[l], n, 2 * tiles, constants, finish);
         rows = buffer;
         n = tiles;
         buffer += MT * tiles * 64;
@@ -304,7 +339,8 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     return rows;
 }
 
-// Energies of slots: sums over columns of a warp, over the block's warps, and (when atoms are summed) over the cluster's blocks.
+// Energies of slots: sums over columns of a warp, over the block's warps, and
+// (when atoms are summed) over the cluster's blocks.
 template <int MT, int WARPS>
 static __device__ __forceinline__ void add_energies(tile<MT, WARPS> &t, int member, int first, const float (&e)[MT][2])
 {
@@ -343,7 +379,7 @@ static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, in
                             v.w * unit * celu_slope(h.w));
             t.put(at, v, ANI_GPU_ADJOINT_SCALE);
         };
-        t.template layer<false, false>({rows}, net.back[l], net.tiles[l], 2 * tiles, none, finish);
+        t.template layer<false, true, false>({rows}, net.weight[l], net.tiles[l], 2 * tiles, none, finish);
         rows = to;
     }
     const auto finish = [&](int column, int m, float4 v, float4) {
@@ -359,10 +395,11 @@ static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, in
         *upper = a;
         *lower = b;
     };
-    t.template layer<false, true>({rows}, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
+    t.template layer<false, true, true>({rows}, net.weight[0], net.tiles[0], 2 * n_tiles, none, finish);
 }
 
-// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: accumulates over members.
+// One member: slots `first` … of a tile, forward and, with `back`, on to
+// dE/dAEV; `add`: accumulates over members.
 template <int MT, int WARPS>
 static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
                                   bool back, bool stamps)
@@ -382,7 +419,8 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
 {
     DYNAMIC_SHARED(shared);
     tile<MT, WARPS> t(step, shared);
-    // Atoms are sorted long before this kernel: blocks without atoms return at once, and come first so that they delay no other block.
+    // Atoms are sorted long before this kernel: blocks without atoms return at
+    // once, and come first so that they delay no other block.
     const ani_gpu_groups &groups = *step.groups;
     const int work = (gridDim.x - 1 - blockIdx.x) / t.cluster, part = work % step.n_parts,
               first = work / step.n_parts * (16 * MT);
@@ -415,7 +453,8 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
     }
 }
 
-// ---- launches -------------------------------------------------------------------------------------------------------
+// ---- launches
+// -------------------------------------------------------------------------------------------------------
 
 size_t ani_gpu_network_bytes(const ani_gpu_step *step, int tile_slots)
 {

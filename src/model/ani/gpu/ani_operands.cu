@@ -26,16 +26,7 @@ template <bool BACK> struct operand {
     }
 };
 
-template <bool BACK>
-static __device__ void write_tiles(const void *to, operand<BACK> from, int column_tiles, int k_tiles, int first, int step)
-{
-    for (int u = first; u < column_tiles * k_tiles * 32; u += step) {
-        const int tile = u / 32;
-        ((uint4 *)to)[u] = from.piece(tile / k_tiles * 8, tile % k_tiles * 16, u % 32);
-    }
-}
-
-// For bulk copies: `block` columns of 16 rows are contiguous, then those of the next 16 rows.
+// `block` columns of 16 rows are contiguous, then those of the next 16 rows.
 template <bool BACK>
 static __device__ void write_pieces(const void *to, operand<BACK> from, int columns, int rows, int block, int first, int step)
 {
@@ -63,8 +54,7 @@ static __global__ void __launch_bounds__(THREADS)
     const operand<false> forward = {sources[item], element, scale};
     const operand<true> back = {sources[item], element, scale};
     const int in = l ? net.tiles[l - 1] : step.stored_tiles, out = net.tiles[l];
-    write_tiles(net.weight[l], forward, 2 * out, in, first, stride);
-    write_tiles(net.back[l], back, 2 * in, out, first, stride);
+    write_pieces(net.weight[l], forward, 16 * out, 16 * in, 8, first, stride);
     if (step.wgmma_blocks == 0) return;
     const int columns = net.wgmma_width[l], rows = l ? net.wgmma_width[l - 1] : 16 * in;
     write_pieces(net.wgmma_weight[l], forward, columns, rows, columns, first, stride);

@@ -79,7 +79,6 @@ static void pack_network(gpu_packer *p, gpu_packer *operands, const ani_gpu_step
         const int in = l ? (from->width[l] + 15) / 16 : step->stored_tiles, out = (from->width[l + 1] + 15) / 16;
         to->tiles[l] = out;
         to->weight[l] = place_operand(operands, 16 * out, 16 * in);
-        to->back[l] = place_operand(operands, 16 * in, 16 * out);
         to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], 1.0);
         if (step->wgmma_blocks == 0) continue;
         const int columns = padded_width(from->width[l + 1]), rows = l ? padded_width(from->width[l]) : 16 * in;
