@@ -92,7 +92,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     error |= ani_gpu_launch_operands(&step, sources, NULL);
     error |= ani_gpu_launch_arrange(&step, &plan, NULL);
     if (!ani_gpu_fuses_search(&step, &plan)) error |= gpu_launch_neighbors(&step.gpu, &plan, NULL);
-    if (!ani_gpu_chained(&plan)) error |= gpu_launch_reverse(&step.gpu, &plan, NULL);
+    if (!ani_gpu_chained(&plan) && !wide) error |= gpu_launch_reverse(&step.gpu, &plan, NULL);
     error |= ani_gpu_launch_aev(&step, &plan, NULL);
     error |= wide ? ani_gpu_launch_wgmma(&step, &plan, NULL) : ani_gpu_launch_network(&step, &plan, NULL);
     error |= ani_gpu_launch_aev_back(&step, &plan, NULL);

@@ -77,6 +77,12 @@ static ani_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, cons
     return step;
 }
 
+// Whether a kernel of its own finds the pairs' reverses; else that of the AEVs' reverse, or of the networks of large systems, does.
+static bool searches_apart(const gpu_step *gpu, const gpu_plan *plan)
+{
+    return plan->forces && (gpu->neighbors.given_pairs == 2 || (!ani_gpu_chained(plan) && plan->tile < ANI_GPU_MAX_TILE));
+}
+
 // Few atoms: one chain of kernels, in which the list's first kernel overlaps with the sort of atoms. Many: longer kernels on a side stream.
 static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
 {
@@ -96,7 +102,7 @@ static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const 
     if (!ani_gpu_fuses_search(&step, plan))
         CUDA_TRY(gpu_launch_neighbors(&step.gpu, &rows, stream), "launching the neighbor search");
     if (!chained) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
-    if (plan->forces && (!chained || gpu->neighbors.given_pairs == 2)) {
+    if (searches_apart(gpu, plan)) {
         CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
         CUDA_TRY(gpu_launch_reverse(gpu, plan, base->side), "launching the reverse pairs");
@@ -114,11 +120,8 @@ static mlff_status enqueue_model(gpu_evaluator *base, const gpu_step *gpu, const
     CUDA_TRY(plan->tile == ANI_GPU_MAX_TILE ? ani_gpu_launch_wgmma(&step, plan, stream)
                                             : ani_gpu_launch_network(&step, plan, stream),
              "launching the networks");
-    if (plan->forces) {
-        if (!ani_gpu_chained(plan) || gpu->neighbors.given_pairs == 2)
-            CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
-        CUDA_TRY(ani_gpu_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
-    }
+    if (searches_apart(gpu, plan)) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+    if (plan->forces) CUDA_TRY(ani_gpu_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
     CUDA_TRY(ani_gpu_launch_forces(&step, plan, stream), "launching the forces");
 done:
     return status;

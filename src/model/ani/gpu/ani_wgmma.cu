@@ -5,8 +5,10 @@
 // layers forward and backward: they sum all columns of a layer, so that a thread's sums are its own operand A of the next layer. They wait
 // for it in shared memory that no other thread reads; slopes of hidden layers are saved in global memory. Weights come through a ring
 // buffer, 16 of a layer's inputs at a time, for both groups. Blocks are persistent and take the next tile when they finish one, one part
-// of the members after the other. Bound by the tensor cores, then by reading the ring.
+// of the members after the other. Bound by the tensor cores, then by reading the ring. Three more warps, which complete a group of four,
+// search for the reverses of the pairs meanwhile.
 #include "ani_gpu.h"
+#include "gpu/neighbors/rows.cuh"
 #include "gpu/ptx/wgmma.cuh"
 
 static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_GPU_WGMMA_WIDTH * 4;
@@ -412,7 +414,8 @@ static __device__ __forceinline__ void compute_all(computer &c, const ani_gpu_st
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 1) network_wgmma_kernel(const __grid_constant__ ani_gpu_step step, int back)
+static __global__ void __launch_bounds__(THREADS, 1)
+    network_wgmma_kernel(const __grid_constant__ ani_gpu_step step, int back, int searches)
 {
     DYNAMIC_SHARED(shared);
     if (!WGMMA_HERE) return;
@@ -435,7 +438,11 @@ static __global__ void __launch_bounds__(THREADS, 1) network_wgmma_kernel(const 
     __syncthreads();
     if (warp >= WARPS) {
         wgmma_release_registers<40>();
-        if (warp == WARPS) fetch_all(step, ring, barriers, items, back != 0);
+        if (warp == WARPS)
+            fetch_all(step, ring, barriers, items, back != 0);
+        else if (searches) // rows are complete before the AEVs begin
+            for (int i = blockIdx.x * 3 + warp - WARPS - 1; i < step.gpu.call->n_atoms; i += gridDim.x * 3)
+                find_reverses(step.gpu, i);
     } else {
         wgmma_claim_registers<232>();
         computer c = {operands + warp / 4 * (K_TILES * 256) + threadIdx.x % 128, ring, barriers, 0, 0, 0, lane};
@@ -449,7 +456,8 @@ static const int SHARED_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof
 
 int ani_gpu_launch_wgmma(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return launch(network_wgmma_kernel, step->wgmma_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces);
+    return launch(network_wgmma_kernel, step->wgmma_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces,
+                  (int)(plan->forces && step->gpu.neighbors.given_pairs != 2));
 }
 
 int ani_gpu_prepare_wgmma(int shared_bytes, int *can)
