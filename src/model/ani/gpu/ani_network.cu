@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: MIT
-// ani_network.cu: the networks of an ensemble, forward and backward in one
-// kernel.
+// ani_network.cu: the networks of an ensemble, forward and backward in one kernel.
 //
-//   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1}
-//   = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1 CELU(x) = x > 0 ? x : (e^{10x} −
-//   1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
+//   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1} = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1
+//   CELU(x) = x > 0 ? x : (e^{10x} − 1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
 //
-// A block, or a cluster of blocks that share the columns of each layer, takes a
-// tile of 16, 32 or 64 slots of one species through one member (or several, one
-// after the other). Results of a layer are stored in shared memory as operands
-// of the tensor cores, each number as two halves; the backward pass overwrites
-// each h with its δ. Weights come from L2 straight to the one warp that has
-// their columns, which copies them ahead of the products. Both passes read the
-// same weights, so that those of an ensemble stay in L2. Sums in float32 and in
-// a fixed order. Bound, in large systems, by the tensor cores and L2; in small
-// ones by the latency of 2 L products.
+// A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species through one
+// member (or several, one after the other). Results of a layer are stored in shared memory as operands of the tensor cores, each number as
+// two halves; the backward pass overwrites each h with its δ. Weights come from L2 straight to the one warp that has their columns, which
+// copies them ahead of the products. Both passes read the same weights, so that those of an ensemble stay in L2. Sums in float32 and in a
+// fixed order. Bound, in large systems, by the tensor cores and L2; in small ones by the latency of 2 L products.
 #include "ani_gpu.h"
 #include "gpu/ptx/load_tiles.cuh"
 #include "gpu/ptx/primitives.cuh"
@@ -25,32 +19,31 @@ static int partial_bytes(int mt, int warps)
     return mt == 1 ? warps * 512 : 0;
 }
 
-// Source of a product's rows: INPUT, in global memory; else in shared memory,
-// counted from the first operand.
+// Source of a product's rows, in shared memory, counted from the first operand. INPUT: the first `resident` tiles of the inner dimension
+// only, where the later layers' results will be; the others are in global memory.
 template <bool INPUT> struct rows_at {
     const uint4 *input;
+    int first, resident;
 };
 template <> struct rows_at<false> {
     int first;
 };
 
-// Columns of a matrix, or of its transpose, from one of them on: the lane's 16
-// bytes of the first piece, and the distance to the next tile of the inner
-// dimension.
-struct weight_place {
-    const uint4 *first;
-    int stride;
+// G columns of a matrix or of its transpose: the lane's 16 bytes of their first pieces, and the distance to the next tile of the inner
+// dimension, in units of 16 bytes.
+template <int G> struct weight_columns {
+    const uint4 *matrix;
+    uint32_t first[G], stride;
 };
 
-// Columns that a warp works on at once, and tiles of their weights in flight:
-// L2 answers after some 700 cycles.
+// Columns that a warp works on at once, and tiles of their weights in flight, or more of fewer columns: L2 answers after some 700 cycles.
 static constexpr int columns_at_once(int mt)
 {
-    return mt == 1 ? 1 : 4;
+    return mt == 1 ? 2 : 4;
 }
 static constexpr int depth_of(int mt)
 {
-    return mt == 2 ? 2 : 4;
+    return mt == 1 ? 3 : mt == 2 ? 2 : 4;
 }
 
 template <int MT, int WARPS> struct tile {
@@ -79,58 +72,56 @@ template <int MT, int WARPS> struct tile {
         stage = 0;
     }
 
-    __device__ __forceinline__ const uint4 *find(rows_at<true> rows) const
-    {
-        return rows.input;
-    }
-    __device__ __forceinline__ const uint4 *find(rows_at<false> rows) const
-    {
-        return operands + rows.first;
-    }
-
-    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of
-    // `n` tiles of the inner dimension. With INPUT the rows come from global
-    // memory, and `stored` gives the tile of w for each of theirs; else they are
-    // awaited, if `wait`, after the first weights have been requested. BACK: w is
-    // transposed.
+    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension. With INPUT `stored`
+    // gives the tile of w for each of the rows'. Rows in shared memory are awaited, if `wait`, after the first weights have been requested.
+    // BACK: w is transposed.
     template <int G, bool INPUT, bool BACK>
-    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const weight_place (&w)[G], int n,
+    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const weight_columns<G> &w, int n,
                                              int first, int stride, bool wait)
     {
-        const int D = DEPTH;
-        const uint4 *rows = find(at_rows);
-        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // no other warp reads them
+        const int D = DEPTH * MOST / G;
+        const uint4 *rows = operands + at_rows.first + lane;
+        const int here = INPUT ? resident_of(at_rows) : n;
+        uint4 *mine = ring + warp * (DEPTH * MOST * 32) + lane; // no other warp reads them
         uint4 next[INPUT ? MT : 1][2];
+        // One tile of rows has few products that do not wait for each other: those of the low parts have sums of their own.
+        float4 low_sum[MT == 1 ? 2 : 1][G];
+#pragma unroll
+        for (int g = 0; MT == 1 && g < G; g++) low_sum[0][g] = low_sum[MT == 1 ? 1 : 0][g] = splat(0);
         const auto fetch = [&](int at, int slot) {
             if (at < n) {
                 const int from = INPUT ? stored[at] : at;
 #pragma unroll
-                for (int g = 0; g < G; g++) copy_async(mine + (slot * MOST + g) * 32, w[g].first + from * w[g].stride);
+                for (int g = 0; g < G; g++) copy_async(mine + (slot * G + g) * 32, w.matrix + (w.first[g] + from * w.stride));
             }
             copy_commit();
         };
         const auto fetch_rows = [&](int at) {
-            if (INPUT && at < n) {
+            if constexpr (INPUT) {
+                if (at < here || at >= n) return;
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
-                    next[INPUT ? m : 0][0] = __ldg(rows + (m * n + at) * 64 + lane);
-                    next[INPUT ? m : 0][1] = __ldg(rows + (m * n + at) * 64 + 32 + lane);
+                    next[m][0] = __ldg(at_rows.input + (m * n + at) * 64 + lane);
+                    next[m][1] = __ldg(at_rows.input + (m * n + at) * 64 + 32 + lane);
                 }
             }
         };
         for (int d = 0; d < D; d++) fetch(first + d * stride, d);
-        if (INPUT)
-            fetch_rows(first);
-        else if (wait)
-            receive();
+        fetch_rows(first);
+        if (wait) {
+            if (INPUT)
+                receive_input<D>();
+            else
+                receive();
+        }
         int slot = 0;
 #pragma unroll 1
         for (int at = first; at < n; at += stride) {
             uint4 high[MT], low[MT], weight[G];
 #pragma unroll
             for (int m = 0; m < MT; m++) {
-                const uint4 even = INPUT ? next[INPUT ? m : 0][0] : rows[(m * n + at) * 64 + lane],
-                            odd = INPUT ? next[INPUT ? m : 0][1] : rows[(m * n + at) * 64 + 32 + lane];
+                uint4 even = next[INPUT ? m : 0][0], odd = next[INPUT ? m : 0][1];
+                if (!INPUT || at < here) even = rows[(m * here + at) * 64], odd = rows[(m * here + at) * 64 + 32];
                 high[m] = make_uint4(even.x, even.y, odd.x, odd.y);
                 low[m] = make_uint4(even.z, even.w, odd.z, odd.w);
             }
@@ -138,15 +129,17 @@ template <int MT, int WARPS> struct tile {
             copy_wait<D - 1>();
             __syncwarp(); // the copies of all lanes
 #pragma unroll
-            for (int g = 0; g < G; g++) weight[g] = load_tiles<BACK>(mine + (slot * MOST + g) * 32);
+            for (int g = 0; g < G; g++) weight[g] = load_tiles<BACK>(mine + (slot * G + g) * 32);
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
-                for (int m = 0; m < MT; m++) product<false>(sum[m][g], low[m], weight[g].x, weight[g].y);
+                for (int m = 0; m < MT; m++)
+                    product<false>(MT == 1 ? low_sum[0][g] : sum[m][g], low[m], weight[g].x, weight[g].y);
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
-                for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], weight[g].z, weight[g].w);
+                for (int m = 0; m < MT; m++)
+                    product<false>(MT == 1 ? low_sum[MT == 1 ? 1 : 0][g] : sum[m][g], high[m], weight[g].z, weight[g].w);
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
@@ -156,19 +149,20 @@ template <int MT, int WARPS> struct tile {
             slot = slot + 1 == D ? 0 : slot + 1;
         }
         copy_wait<0>();
+#pragma unroll
+        for (int g = 0; MT == 1 && g < G; g++) sum[0][g] = sum[0][g] + (low_sum[0][g] + low_sum[MT == 1 ? 1 : 0][g]);
     }
 
-    // G columns from `column` on, of which those before `end` exist: products and
-    // their results.
+    // G columns from `column` on, of which those before `end` exist: products and their results.
     template <int G, bool INPUT, bool BACK, bool OUTPUT, class Fetch, class Finish>
     __device__ __forceinline__ void columns(rows_at<INPUT> rows, const uint4 *weight, int n, int n_columns, int column, int end,
                                             bool wait, const Fetch &constants, const Finish &finish)
     {
         float4 sum[MT][G];
-        weight_place w[G];
+        weight_columns<G> w = {weight, {}, stride_of<BACK, OUTPUT>(n_columns)};
 #pragma unroll
         for (int g = 0; g < G; g++) {
-            w[g] = place<INPUT, BACK, OUTPUT>(weight, min(column + g, end - 1), n, n_columns);
+            w.first[g] = place<INPUT, BACK, OUTPUT>(min(column + g, end - 1), n, n_columns);
 #pragma unroll
             for (int m = 0; m < MT; m++) sum[m][g] = splat(0);
         }
@@ -182,21 +176,22 @@ template <int MT, int WARPS> struct tile {
             }
     }
 
-    // Forward a column's pieces are contiguous. Backward an inner tile of 16 are
-    // two tiles of 8 of the matrix's columns, and a column of the transpose is a
-    // half of their pieces.
+    // Forward a column's pieces are contiguous. Backward an inner tile of 16 are two tiles of 8 of the matrix's columns, and a column of
+    // the transpose is a half of their pieces.
     template <bool INPUT, bool BACK, bool OUTPUT>
-    __device__ __forceinline__ weight_place place(const uint4 *weight, int column, int n, int n_columns) const
+    __device__ __forceinline__ uint32_t place(int column, int n, int n_columns) const
     {
-        if (!BACK) return {weight + column * (INPUT ? step.stored_tiles : n) * 32 + lane, 32};
+        if (!BACK) return column * (INPUT ? step.stored_tiles : n) * 32 + lane;
         const int tiles = OUTPUT ? step.stored_tiles : n_columns / 2, tile = OUTPUT ? stored[column / 2] : column / 2;
-        return {weight + (lane / 8 % 2 * tiles + tile) * 32 + lane / 16 * 16 + column % 2 * 8 + lane % 8, 2 * tiles * 32};
+        return (lane / 8 % 2 * tiles + tile) * 32 + lane / 16 * 16 + column % 2 * 8 + lane % 8;
+    }
+    template <bool BACK, bool OUTPUT> __device__ __forceinline__ uint32_t stride_of(int n_columns) const
+    {
+        return !BACK ? 32 : 64 * (OUTPUT ? step.stored_tiles : n_columns / 2);
     }
 
-    // One product: `n` tiles of rows times a matrix of n_columns tiles of 8, of
-    // which this block has its share. OUTPUT: the columns are those of the AEV.
-    // finish(column, m, sum, constants(column)) is called once for each result,
-    // in the warp that has the column.
+    // One product: `n` tiles of rows times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT: the columns are
+    // those of the AEV. finish(column, m, sum, constants(column)) is called once for each result, in the warp that has the column.
     template <bool INPUT, bool BACK, bool OUTPUT, class Fetch, class Finish>
     __device__ __forceinline__ void layer(rows_at<INPUT> rows, const void *matrix, int n, int n_columns, const Fetch &constants,
                                           const Finish &finish)
@@ -207,7 +202,8 @@ template <int MT, int WARPS> struct tile {
             if (2 * own <= WARPS && own > 0) { // several warps share the sum of a column
                 const int shares = WARPS / own, share = warp / own, column = begin + warp % own;
                 float4 sum[1][1] = {{splat(0)}};
-                const weight_place w[1] = {place<INPUT, BACK, OUTPUT>(weight, column, n, n_columns)};
+                const weight_columns<1> w = {
+                    weight, {place<INPUT, BACK, OUTPUT>(column, n, n_columns)}, stride_of<BACK, OUTPUT>(n_columns)};
                 const float4 of_column = share == 0 ? constants(column) : splat(0);
                 multiply<1, INPUT, BACK>(sum, rows, w, share < shares ? n : 0, share, shares, true);
                 if (share > 0 && share < shares) ((float4 *)partial)[(warp - own) * 32 + lane] = sum[0][0];
@@ -226,17 +222,21 @@ template <int MT, int WARPS> struct tile {
         for (int column = begin + warp * each; column < end; column += WARPS * each, wait = false) {
             const int last = min(end, column + each);
             if (each == 1) columns<1, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
+            if (each == 2) columns<2, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
             if constexpr (MT > 1) {
-                if (each == 2) columns<2, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
                 if (each == 3) columns<3, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
                 if (each == 4) columns<4, INPUT, BACK, OUTPUT>(rows, weight, n, n_columns, column, last, wait, constants, finish);
             }
         }
-        if (!INPUT && wait) receive(); // this warp had no columns
+        if (wait) { // this warp had no columns
+            if (INPUT)
+                receive_input<0>();
+            else
+                receive();
+        }
     }
 
-    // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns
-    // for each of MT tiles of rows
+    // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns for each of MT tiles of rows
     __device__ __forceinline__ uint4 *piece(int buffer, int tiles, int column, int m) const
     {
         return operands + buffer + (m * tiles + column / 2) * 64 + column % 2 * 32 + lane;
@@ -259,8 +259,7 @@ template <int MT, int WARPS> struct tile {
         const float unit = step.value_unit;
         return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
     }
-    // Initializes mbarriers, one for each operand, with the bytes that each waits
-    // for.
+    // Initializes mbarriers, one for each operand, with the bytes that each waits for.
     __device__ __forceinline__ void open()
     {
         stage = 0;
@@ -272,6 +271,26 @@ template <int MT, int WARPS> struct tile {
             mbarrier_init_fence();
         }
         cluster_barrier<2>();
+    }
+    static __device__ __forceinline__ int resident_of(rows_at<true> rows)
+    {
+        return rows.resident;
+    }
+    static __device__ __forceinline__ int resident_of(rows_at<false>)
+    {
+        return 0;
+    }
+    // Requests the tiles of AEVs that fit; they are awaited with N younger groups of copies in flight.
+    __device__ __forceinline__ void request_input(rows_at<true> rows, int n) const
+    {
+        for (int k = threadIdx.x; k < MT * rows.resident * 64; k += WARPS * 32)
+            copy_async(operands + rows.first + k, rows.input + k / (rows.resident * 64) * (n * 64) + k % (rows.resident * 64));
+        copy_commit();
+    }
+    template <int N> __device__ __forceinline__ void receive_input() const
+    {
+        copy_wait<N>();
+        __syncthreads();
     }
     __device__ __forceinline__ void receive()
     {
@@ -291,9 +310,8 @@ static __device__ __forceinline__ float celu_slope(float h)
     return h > 0 ? 1.0f : 1.0f + 10.0f * h;
 }
 
-// All layers of a tile. Sums of the last layer's values times the output's
-// weights go to e; the first operand of the backward pass is stored; returns
-// its offset.
+// All layers of a tile. Sums of the last layer's values times the output's weights go to e; the first operand of the backward pass is
+// stored; returns its offset.
 template <int MT, int WARPS>
 static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first, int n_tiles, bool back, float (&e)[MT][2])
 {
@@ -301,8 +319,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     const ani_gpu_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
     const float unit = step.weight_unit * step.value_unit;
-    int rows = 0, buffer = 0, n = n_tiles; // offsets of a layer's rows and of its
-                                           // result; its inner dimension
+    int rows = 0, buffer = 0, n = n_tiles; // offsets of a layer's rows and of its result; its inner dimension
     for (int l = 0; l < L; l++) {
         const int tiles = net.tiles[l];
         const float *bias = net.bias[l], *output = net.output;
@@ -323,14 +340,17 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
                 v = make_float4(b.z * celu_slope(v.x), b.w * celu_slope(v.y), b.z * celu_slope(v.z), b.w * celu_slope(v.w));
                 scale = ANI_GPU_ADJOINT_SCALE;
             }
-            // Without a backward pass the last layer's result is not stored: a block
-            // that has exited must not be written to.
+            // Without a backward pass the last layer's result is not stored: a block that has exited must not be written to.
             if (!last || back) t.put(t.piece(buffer, tiles, column, m), v, scale);
         };
-        if (l == 0)
-            t.template layer<true, false, false>({(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64}, net.weight[l],
-                                                 n, 2 * tiles, constants, finish);
-        else
+        if (l == 0) {
+            int later = 0; // tiles of the later layers' results
+            for (int k = 1; k < L; k++) later += net.tiles[k];
+            const rows_at<true> input = {(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64, MT * tiles * 64,
+                                         min(later, n_tiles)};
+            t.request_input(input, n);
+            t.template layer<true, false, false>(input, net.weight[l], n, 2 * tiles, constants, finish);
+        } else
             t.template layer<false, false, false>({rows}, net.weight[l], n, 2 * tiles, constants, finish);
         rows = buffer;
         n = tiles;
@@ -339,8 +359,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     return rows;
 }
 
-// Energies of slots: sums over columns of a warp, over the block's warps, and
-// (when atoms are summed) over the cluster's blocks.
+// Energies of slots: sums over columns of a warp, over the block's warps, and (when atoms are summed) over the cluster's blocks.
 template <int MT, int WARPS>
 static __device__ __forceinline__ void add_energies(tile<MT, WARPS> &t, int member, int first, const float (&e)[MT][2])
 {
@@ -398,8 +417,7 @@ static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, in
     t.template layer<false, true, true>({rows}, net.weight[0], net.tiles[0], 2 * n_tiles, none, finish);
 }
 
-// One member: slots `first` … of a tile, forward and, with `back`, on to
-// dE/dAEV; `add`: accumulates over members.
+// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: accumulates over members.
 template <int MT, int WARPS>
 static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
                                   bool back, bool stamps)
@@ -419,8 +437,7 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
 {
     DYNAMIC_SHARED(shared);
     tile<MT, WARPS> t(step, shared);
-    // Atoms are sorted long before this kernel: blocks without atoms return at
-    // once, and come first so that they delay no other block.
+    // Atoms are sorted long before this kernel: blocks without atoms return at once, and come first so that they delay no other block.
     const ani_gpu_groups &groups = *step.groups;
     const int work = (gridDim.x - 1 - blockIdx.x) / t.cluster, part = work % step.n_parts,
               first = work / step.n_parts * (16 * MT);
@@ -453,8 +470,7 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
     }
 }
 
-// ---- launches
-// -------------------------------------------------------------------------------------------------------
+// ---- launches -------------------------------------------------------------------------------------------------------
 
 size_t ani_gpu_network_bytes(const ani_gpu_step *step, int tile_slots)
 {
