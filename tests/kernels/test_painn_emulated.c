@@ -210,6 +210,7 @@ static void test_shapes(void **state)
     } shapes[] = {
         {"tile 16, table in shared memory", {.tile = 16}},
         {"wgmma tile 32, table in shared memory", {.tile = 32, .wgmma = 1, .edge_mode = PAINN_GPU_TABLE_SHARED}},
+        {"wgmma tile 16, four rows a warp", {.tile = 16, .wgmma = 1, .edge_mode = PAINN_GPU_SHORT_ROWS}},
         {"tile 16, a block for each row", {.tile = 16, .edge_mode = PAINN_GPU_ROW_BLOCK}},
         {"wgmma tile 24, a block for each row", {.tile = 24, .wgmma = 1, .edge_mode = PAINN_GPU_ROW_BLOCK}},
         {"wgmma tile 8", {.tile = 8, .wgmma = 1}},

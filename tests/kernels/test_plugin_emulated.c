@@ -581,7 +581,7 @@ static void test_forced_plans(void **state)
     (void)state;
     static const char *const bad[] = {"tile=7",    "tile=-1",     "tile=",           "tile=99999999999999999999",
                                       "fused=4",   "fused",       "fused=0,,",       "cluster=3",
-                                      "cluster=0", "Fused=0",     "edge_mode=3",     "wgmma=2",
+                                      "cluster=0", "Fused=0",     "edge_mode=4",     "wgmma=2",
                                       "small=17",  "cell_list=3", "overlap=x",       "=0",
                                       ",",         "fused=0 ",    "fused=0;tile=16", "\xff\x01=3",
                                       "fused=0x1"};

@@ -83,7 +83,7 @@ static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, bool 
     gpu_step step = e->step;
     gpu_motion finish = d->motion;
     e->wide = wide;
-    gpu_plan plan = gpu_evaluator_make_plan(e, d->n_atoms, d->n_systems, d->largest, 1);
+    gpu_plan plan = gpu_evaluator_make_plan(e, d->n_atoms, d->n_systems, d->largest, gpu_evaluator_isolated(&d->batch), 1);
     e->wide = 0;
     d->cell_list = plan.cell_list;
     plan.virial = d->constant_pressure;

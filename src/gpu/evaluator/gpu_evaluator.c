@@ -32,7 +32,7 @@ static mlff_status read_forced_plan(const gpu_kind *kind, gpu_plan *plan)
     } fields[N_FIELDS] = {{"cluster", &plan->cluster, MOST_BLOCKS},
                           {"tile", &plan->tile, INT32_MAX},
                           {"wgmma", &plan->wgmma, 1},
-                          {"edge_mode", &plan->edge_mode, 2},
+                          {"edge_mode", &plan->edge_mode, 3},
                           {"overlap", &plan->overlap, 1},
                           {"cell_list", &plan->cell_list, 2},
                           {"fused", &plan->fused, 3},
@@ -222,7 +222,14 @@ done:
 
 // ---- graphs -------------------------------------------------------------------------------------------------------------
 
-gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_systems, int largest, int forces)
+int gpu_evaluator_isolated(const mlff_batch *batch)
+{
+    for (int k = 0; batch->periodic && k < 3 * batch->n_systems; k++)
+        if (batch->periodic[k]) return 0;
+    return 1;
+}
+
+gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_systems, int largest, int isolated, int forces)
 {
     int atoms = class_of(n_atoms), systems = class_of_systems(n_systems);
     gpu_plan plan = {.n_atoms = atoms < e->step.neighbors.atom_capacity ? atoms : e->step.neighbors.atom_capacity,
@@ -237,6 +244,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                                      : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
                                      : systems == 1 && atoms <= 1024              ? atoms
                                                                                   : 0,
+                     .isolated = isolated,
                      .small = largest <= GPU_SMALL ? class_of_systems(largest) : 0};
     if (plan.small > GPU_SMALL_WARPS) plan.small = GPU_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
@@ -435,12 +443,13 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     captured_graph *graph = NULL;
     host_times times = {.begun = begun};
     bool again = true;
+    const int isolated = gpu_evaluator_isolated(batch);
     if (*e->io.overflow) e->trusted_atoms = 0; // in a device batch that was not waited for: wait for this one
     e->wide = 0;
     e->ghosts = batch->owned != NULL;
     while (again) {
         *e->io.overflow = 0;
-        captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
+        captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, isolated, gradient),
                                  .from_device = on_device,
                                  .given_pairs = given_pairs,
                                  .ghosts = e->ghosts,

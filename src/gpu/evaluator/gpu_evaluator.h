@@ -139,7 +139,10 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *evaluator, int n_atoms, int n_syst
 /* Does not wait: none of them may be running. */
 void gpu_evaluator_drop_graphs(gpu_evaluator *evaluator);
 /* `largest`: atoms of the largest system. */
-gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
+gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *evaluator, int n_atoms, int n_systems, int largest, int isolated,
+                                 int forces);
+/* 1 if no system of a batch is periodic. */
+int gpu_evaluator_isolated(const mlff_batch *batch);
 /* Enqueues a whole step on a stream that is being captured. */
 mlff_status gpu_evaluator_enqueue(gpu_evaluator *evaluator, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream);
 /* The status that a report's flags mean. */

@@ -242,6 +242,180 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
     }
 }
 
+// ---- short rows: each quarter of a warp has a row of its own, so that nothing is summed over quarters at the end of a row, and what begins
+// and ends rows is executed once for four of them. Eight edges of each row are read at once. The table is in shared memory.
+
+struct row_of_quarter {
+    int i; // clamped
+    bool there;
+    edge_chunk chunk;
+    __device__ __forceinline__ row_of_quarter(int atom, int end) : i(min(atom, end - 1)), there(atom < end)
+    {
+    }
+    // Edges from `begin` on.
+    static __device__ __forceinline__ int place(int begin)
+    {
+        return begin - (int)(threadIdx.x & 24);
+    }
+    __device__ __forceinline__ void load(const painn_gpu_step &step, const gpu_edge *rows, const int32_t *lengths, int begin)
+    {
+        chunk.load(step, rows, lengths, i, place(begin));
+    }
+    // Returns the length of the longest of the warp's rows.
+    __device__ __forceinline__ int close(const painn_gpu_step &step, int begin)
+    {
+        if (!there) chunk.length = 0;
+        chunk.close(step, place(begin));
+        const int longer = max(chunk.length, __shfl_xor_sync(~0u, chunk.length, 8));
+        return max(longer, __shfl_xor_sync(~0u, longer, 16));
+    }
+};
+
+template <int F, bool first_layer, bool fast>
+static __global__ void __launch_bounds__(FORWARD_THREADS) message_short_kernel(const __grid_constant__ painn_gpu_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
+    load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    if (first_layer) begin_stage(step.gpu, stage_message(l));
+    const edge_tasks task(SLICES, step.gpu.call->n_atoms, true);
+    const value_table<true, fast> table(step.layer[l], shared, task.slice);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quarter = lane / 8, f = 2 * (lane % 8);
+    const int width = first_layer ? 32 : 96, first = task.atom - warp;
+    const char *rows = pin_in_register((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
+    row_of_quarter next(first + 4 * warp + quarter, task.end);
+    if (first + 4 * warp < task.end) next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, 0);
+    if (!first_layer) begin_stage(step.gpu, stage_message(l));
+
+    for (int group = first + 4 * warp; group < task.end; group += 4 * task.stride) {
+        message_sums sums;
+        row_of_quarter row = next;
+        for (int begin = 0;; begin += 8) {
+            const int longest = row.close(step, begin);
+            const bool more = begin + 8 < longest;
+            if (!more) next = row_of_quarter(group + 4 * task.stride + quarter, task.end);
+            if (more || group + 4 * task.stride < task.end)
+                next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, more ? begin + 8 : 0);
+            const edge_chunk &chunk = row.chunk;
+            const int packed =
+                first_layer ? chunk.species * PAINN_GPU_INTERVALS + chunk.packed % PAINN_GPU_INTERVALS : chunk.packed;
+            const int n = min(8, longest - begin);
+            for (int k = 0; k < n; k++) {
+                edge_view<BLOCKS, false> e;
+                e.locate(chunk, packed, (lane & 24) + k);
+                const float4 *x = (const float4 *)(rows + (size_t)(unsigned)e.j * (SLICES * width * sizeof(float)));
+                const float4 x0 = x[0]; // q, R of two features
+                float4 x1, x2;
+                if (!first_layer) {
+                    x1 = x[8];  // μ_x, μ_y
+                    x2 = x[16]; // μ_z, x^μ
+                }
+                e.filter(table);
+                sums.add<first_layer>(e, x0, x1, x2);
+            }
+            if (!more) break;
+            row = next;
+        }
+        if (!row.there) continue;
+        const size_t i = (size_t)(unsigned)row.i;
+        if (first_layer) {
+            const float2 q =
+                *(const float2 *)(step.embedding + ((size_t)step.gpu.neighbors.species[i] * SLICES + task.slice) * 16 + f);
+            sums.q.x += q.x, sums.q.y += q.y;
+        } else {
+            const float2 q = *(const float2 *)(step.q + i * F + task.slice * 16 + f);
+            const float4 *own = (const float4 *)(rows + i * (SLICES * width * sizeof(float)));
+            const float4 xy = own[8], z = own[16];
+            sums.q.x += q.x, sums.q.y += q.y;
+            sums.mx.x += xy.x, sums.mx.y += xy.z;
+            sums.my.x += xy.y, sums.my.y += xy.w;
+            sums.mz.x += z.x, sums.mz.y += z.z;
+        }
+        float *prime = step.prime + i * (4 * F) + task.slice * 64 + f;
+        *(float2 *)prime = sums.q;
+        *(float2 *)(prime + 16) = sums.mx;
+        *(float2 *)(prime + 32) = sums.my;
+        *(float2 *)(prime + 48) = sums.mz;
+    }
+}
+
+template <int F, bool first_layer, bool fast>
+static __global__ void __launch_bounds__(BACKWARD_THREADS)
+    message_back_short_kernel(const __grid_constant__ painn_gpu_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
+    load_table<filter_table<true, fast>, BACKWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    const edge_tasks task(SLICES, step.gpu.call->n_atoms, true);
+    const filter_table<true, fast> table(step.layer[l], shared, task.slice);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quarter = lane / 8, f = 2 * (lane % 8);
+    const int second = lane / 4 % 2, first = task.atom - warp;   // second: this lane gets a number of the second of two edges
+    const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
+    const int n_above = l + 1 < step.n_layers ? step.call_above->n_atoms : 0; // atoms whose edges have gradients already
+    const char *adjoint = pin_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
+    const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
+    float *gradients = step.edge_gradient +
+                       (size_t)task.slice * step.gpu.neighbors.atom_capacity * step.gpu.neighbors.row_capacity * 4 + second * 4 +
+                       lane % 4;
+    row_of_quarter row(first + 4 * warp + quarter, task.end);
+    if (first + 4 * warp < task.end) row.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, 0);
+    begin_stage(step.gpu, stage_edges(step.n_layers, l)); // only the adjoints come from the previous kernel
+
+    for (int group = first + 4 * warp; group < task.end; group += 4 * task.stride) {
+        if (group > first + 4 * warp) {
+            row = row_of_quarter(group + quarter, task.end);
+            row.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, 0);
+        }
+        const size_t j = (size_t)(unsigned)row.i;
+        const bool accumulates = row.i < n_above;
+        reverse_sums sums;
+        sums.load(own + (first_layer ? (size_t)step.gpu.neighbors.species[j] * (2 * F) : j * (6 * F)), first_layer);
+        float *gradient = gradients + j * step.gpu.neighbors.row_capacity * 4;
+        for (int begin = 0;; begin += 8) {
+            const int longest = row.close(step, begin), n = min(8, longest - begin);
+            const edge_chunk chunk = row.chunk;
+            const bool more = begin + 8 < longest;
+            if (more) row.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, begin + 8);
+            const int n_here = chunk.length - begin;
+            const auto one = [&](int k) {
+                edge_view<BLOCKS, true> e;
+                e.locate(chunk, chunk.packed, (lane & 24) + k);
+                const float4 *bar = (const float4 *)(adjoint + (size_t)(unsigned)e.j * (SLICES * 64 * sizeof(float)));
+                const float4 bar0 = bar[0], bar1 = bar[8];
+                e.filter(table);
+                return sums.terms<first_layer>(e, bar0, bar1);
+            };
+            for (int k = 0; k < n; k += 2) {
+                float *const at = gradient + (begin + k) * 4;
+                const float before = accumulates && k + second < n_here ? *at : 0.0f;
+                const float4 u = one(k), v = one(k + 1);
+                const float mine =
+                    share(share(share(u.x, v.x, 4), share(u.z, v.z, 4), 2), share(share(u.y, v.y, 4), share(u.w, v.w, 4), 2), 1);
+                if (k + second < n_here) *at = fmaf(mine, scale, before);
+            }
+            if (!more) break;
+        }
+        if (first_layer || !row.there) continue;
+        float2 m = mul2(sums.x, sums.mux);
+        fma2(m, sums.y, sums.muy);
+        fma2(m, sums.z, sums.muz);
+        // μ̄_j starts from its own μ̄'_j.
+        const float4 *start = (const float4 *)(adjoint + j * (SLICES * 64 * sizeof(float)));
+        const float4 qx = start[0], yz = start[8];
+        float2 mx = make_float2(qx.y, qx.w), my = make_float2(yz.x, yz.z), mz = make_float2(yz.y, yz.w);
+        fma2(mx, sums.x, sums.xm);
+        fma2(my, sums.y, sums.xm);
+        fma2(mz, sums.z, sums.xm);
+        float *to = step.sender + j * (6 * F) + task.slice * 96 + f;
+        *(float2 *)to = sums.bq;
+        *(float2 *)(to + 16) = sums.bR;
+        *(float2 *)(to + 32) = m;
+        *(float2 *)(to + 48) = mx;
+        *(float2 *)(to + 64) = my;
+        *(float2 *)(to + 80) = mz;
+    }
+}
+
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
 // κ and ū of entry `at` of `incoming`, by slices: all loads are issued before the first is awaited.
@@ -467,8 +641,21 @@ static int launch_edge(const painn_gpu_step *step, const gpu_plan *plan, int lay
 }
 
 template <int F, bool fast>
+static int launch_short(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
+{
+    const int slices = F / PAINN_GPU_SLICE, threads = back ? BACKWARD_THREADS : FORWARD_THREADS;
+    void (*kernel)(painn_gpu_step, int) =
+        back         ? layer == 0 ? message_back_short_kernel<F, true, fast> : message_back_short_kernel<F, false, fast>
+                : layer == 0 ? message_short_kernel<F, true, fast>
+                     : message_short_kernel<F, false, fast>;
+    return launch(kernel, plan->n_multiprocessors / slices * slices, threads, table_bytes<fast>(back), 1, plan->overlap, stream,
+                  *step, layer);
+}
+
+template <int F, bool fast>
 static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
 {
+    if (plan->edge_mode == PAINN_GPU_SHORT_ROWS) return launch_short<F, fast>(step, plan, layer, back, stream);
     return plan->edge_mode == PAINN_GPU_ROW_BLOCK ? launch_edge<F, false, fast>(step, plan, layer, back, stream)
                                                   : launch_edge<F, true, fast>(step, plan, layer, back, stream);
 }
@@ -564,6 +751,10 @@ template <int F, bool fast> static void raise()
     give_shared(message_kernel<F, false, true, fast>, table_bytes<fast>(false));
     give_shared(message_back_kernel<F, true, true, fast>, table_bytes<fast>(true));
     give_shared(message_back_kernel<F, false, true, fast>, table_bytes<fast>(true));
+    give_shared(message_short_kernel<F, true, fast>, table_bytes<fast>(false));
+    give_shared(message_short_kernel<F, false, fast>, table_bytes<fast>(false));
+    give_shared(message_back_short_kernel<F, true, fast>, table_bytes<fast>(true));
+    give_shared(message_back_short_kernel<F, false, fast>, table_bytes<fast>(true));
     give_shared(forces_kernel<F / PAINN_GPU_SLICE, false, false>, 0);
 }
 

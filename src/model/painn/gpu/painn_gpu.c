@@ -76,6 +76,14 @@ static int choose_fused(const painn_gpu_evaluator *e, int n_atoms)
     return fits ? fused : 0;
 }
 
+// Small molecules have short rows, of which a warp takes four at a time if there are enough for the warps of a block.
+static bool takes_four_rows(const painn_gpu_evaluator *e, const gpu_plan *plan)
+{
+    enum { FEWEST_ROWS = 48, LARGEST = 16 };
+    const int blocks = plan->n_multiprocessors / (e->step.n_features / PAINN_GPU_SLICE); // that share the rows
+    return plan->isolated && plan->small > 0 && plan->small <= LARGEST && plan->n_atoms >= FEWEST_ROWS * blocks;
+}
+
 static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
 {
     const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
@@ -83,7 +91,9 @@ static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
     plan->wgmma = e->step.n_features >= 64 && base->hopper && e->large_tiles && !plan->wide;
     if (plan->wgmma && forced->tile > 0) plan->wgmma = forced->wgmma > 0;
     plan->tile = !plan->wgmma ? 16 : forced->tile > 0 ? forced->tile : choose_tile(base, plan->n_atoms, e->step.n_features);
-    plan->edge_mode = plan->n_atoms <= 96 || !e->shared_table ? PAINN_GPU_ROW_BLOCK : PAINN_GPU_TABLE_SHARED;
+    plan->edge_mode = plan->n_atoms <= 96 || !e->shared_table ? PAINN_GPU_ROW_BLOCK
+                      : takes_four_rows(e, plan)              ? PAINN_GPU_SHORT_ROWS
+                                                              : PAINN_GPU_TABLE_SHARED;
     if (forced->edge_mode > 0) plan->edge_mode = forced->edge_mode;
     plan->fused = plan->wide ? 0 : choose_fused(e, plan->n_atoms);
     painn_gpu_plan_rows(plan, e->step.n_features);

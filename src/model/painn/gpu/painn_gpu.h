@@ -132,8 +132,8 @@ typedef struct painn_gpu_step {
 } painn_gpu_step;
 
 /* gpu_plan.edge_mode: blocks that walk over atoms, their slice of the filter table in shared memory; or a block for each row's slice,
- * for few atoms, or if the table does not fit. */
-enum { PAINN_GPU_TABLE_SHARED = 1, PAINN_GPU_ROW_BLOCK };
+ * for few atoms, or if the table does not fit; or as the first, four rows a warp, for batches of small molecules. */
+enum { PAINN_GPU_TABLE_SHARED = 1, PAINN_GPU_ROW_BLOCK, PAINN_GPU_SHORT_ROWS };
 
 /* gpu_plan.fused, clusters of the fused layers: one cluster with the blocks of two tiles; a tile's blocks for one tile, or for two. */
 enum { PAINN_GPU_CLUSTER_OF_TWO = 1, PAINN_GPU_ONE_TILE, PAINN_GPU_TWO_TILES };
