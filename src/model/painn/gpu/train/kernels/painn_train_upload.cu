@@ -7,7 +7,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void edges(const double *vectors, float4 *edge, double *distance, int n)
+static __global__ void set_edges(const double *vectors, float4 *edge, double *distance, int n)
 {
     const int p = blockIdx.x * THREADS + threadIdx.x;
     if (p >= n) return;
@@ -19,5 +19,5 @@ static __global__ void edges(const double *vectors, float4 *edge, double *distan
 
 extern "C" int painn_train_launch_edges(const double *vectors, float *edge, double *distance, int n, void *stream)
 {
-    return launch(edges, (n + THREADS - 1) / THREADS, THREADS, 0, 1, 0, stream, vectors, (float4 *)edge, distance, n);
+    return launch(set_edges, (n + THREADS - 1) / THREADS, THREADS, 0, 1, 0, stream, vectors, (float4 *)edge, distance, n);
 }
