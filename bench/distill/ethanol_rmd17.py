@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A student of rMD17's ethanol as published models are trained: 950 structures and 90,000 steps, 50 more validate.
+"""Students of rMD17's ethanol: 950 structures train, 50 validate, 90,000 steps.
 
 Usage: ethanol_rmd17.py TRAIN.extxyz TEST.extxyz [--seeds 1 2 3] [--steps 90000] [--device cuda:0] [-o STUDENT]
 

@@ -51,7 +51,8 @@ def load(path, share_changed):
     global chances
     changed = data["changed"]
     weights = np.where(changed, share_changed / max(1, changed.sum()), (1 - share_changed) / max(1, (~changed).sum()))
-    chances = np.cumsum(weights / weights.sum())
+    chances = np.cumsum(weights)
+    chances /= chances[-1]  # the last one is 1: every number drawn has a base
 
 
 def bonds_between(n_atoms, bonds, begin, without):

@@ -190,7 +190,7 @@ typedef struct gpu_plan {
     int tile;             /* atoms of a tile */
     int wgmma;            /* 1: tiles by wgmma, on Hopper alone */
     int wide;             /* 1: kernels with float32's range, for a step whose activations exceeded what halves hold */
-    int isolated;         /* 1: no system is periodic */
+    int isolated;         /* 1: no system is periodic; read by the model that makes the plan, 0 in a finished one */
     int small;            /* warps of a block that sums a whole small system; 0: systems are too large */
     int edge_mode, fused; /* defined by the model */
 } gpu_plan;

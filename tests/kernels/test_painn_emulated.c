@@ -28,7 +28,9 @@ static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int num
     char *arena = (char *)(((uintptr_t)r.arena + 255) / 256 * 256);
     gpu_step_arena(&r.step.gpu, arena);
     painn_gpu_arena(&r.step, arena + own);
-    assert_int_equal(painn_gpu_prepare_node(numbers, r.step.n_features) | painn_gpu_prepare_edge(numbers, r.step.n_features), 0);
+    assert_int_equal(painn_gpu_prepare_node(numbers, r.step.n_features) | painn_gpu_prepare_edge(numbers, r.step.n_features) |
+                         painn_gpu_prepare_forces(r.step.n_features),
+                     0);
     return r;
 }
 

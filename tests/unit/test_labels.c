@@ -91,8 +91,8 @@ static void test_resume(void **state)
 {
     (void)state;
     mlff_teacher *teacher = teacher_of("plane");
-    mlff_samples *samples =
-        make_samples(200, true); // calls of 8, 32, …: a second one is computed before the first one's labels are told
+    // In calls of 8, 32, …, of which a second one is computed before the callback is told of the first.
+    mlff_samples *samples = make_samples(200, true);
     mlff_shard *shard;
     mlff_label_progress progress;
     mlff_shard_info info;

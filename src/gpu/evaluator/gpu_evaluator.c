@@ -252,6 +252,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
     if (e->forced.fused_search >= 0) plan.fused_search = e->forced.fused_search ? plan.fused_search : 0;
     if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
     e->kind->plan(e, &plan);
+    plan.isolated = 0; // the model has chosen; batches with the same kernels have one graph
     return plan;
 }
 

@@ -248,7 +248,6 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
         hash_data(t);
     MLFF_TRY(find_units(t));
     MLFF_TRY(create_backend(t));
-    helper_end(&hashing);
     *trainer_out = t;
     t = NULL;
 done:

@@ -85,9 +85,10 @@ template <int MT, int WARPS> struct tile {
         uint4 *mine = ring + warp * (DEPTH * MOST * 32) + lane; // no other warp reads them
         uint4 next[INPUT ? MT : 1][2];
         // One tile of rows has few products that do not wait for each other: those of the low parts have sums of their own.
-        float4 low_sum[MT == 1 ? 2 : 1][G];
+        constexpr bool APART = MT == 1;
+        float4 rows_low[APART ? G : 1], weights_low[APART ? G : 1];
 #pragma unroll
-        for (int g = 0; MT == 1 && g < G; g++) low_sum[0][g] = low_sum[MT == 1 ? 1 : 0][g] = splat(0);
+        for (int g = 0; APART && g < G; g++) rows_low[g] = weights_low[g] = splat(0);
         const auto fetch = [&](int at, int slot) {
             if (at < n) {
                 const int from = INPUT ? stored[at] : at;
@@ -134,12 +135,12 @@ template <int MT, int WARPS> struct tile {
             for (int g = 0; g < G; g++)
 #pragma unroll
                 for (int m = 0; m < MT; m++)
-                    product<false>(MT == 1 ? low_sum[0][g] : sum[m][g], low[m], weight[g].x, weight[g].y);
+                    product<false>(APART ? rows_low[APART ? g : 0] : sum[m][g], low[m], weight[g].x, weight[g].y);
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
                 for (int m = 0; m < MT; m++)
-                    product<false>(MT == 1 ? low_sum[MT == 1 ? 1 : 0][g] : sum[m][g], high[m], weight[g].z, weight[g].w);
+                    product<false>(APART ? weights_low[APART ? g : 0] : sum[m][g], high[m], weight[g].z, weight[g].w);
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
@@ -150,7 +151,7 @@ template <int MT, int WARPS> struct tile {
         }
         copy_wait<0>();
 #pragma unroll
-        for (int g = 0; MT == 1 && g < G; g++) sum[0][g] = sum[0][g] + (low_sum[0][g] + low_sum[MT == 1 ? 1 : 0][g]);
+        for (int g = 0; APART && g < G; g++) sum[0][g] = sum[0][g] + (rows_low[g] + weights_low[g]);
     }
 
     // G columns from `column` on, of which those before `end` exist: products and their results.

@@ -238,23 +238,39 @@ static __device__ __forceinline__ float sum_quarter(float4 v)
     return mine + __shfl_xor_sync(~0u, mine, 1);
 }
 
+// What an edge's neighbor sends, for a lane's two features: q, R; μ_x, μ_y; μ_z, x^μ. In the first layer μ is zero, and rows have q, R only.
+template <bool first_layer> struct message_inputs {
+    float4 qR, xy, zm;
+    __device__ __forceinline__ message_inputs(const char *row) : qR(*(const float4 *)row)
+    {
+        if (first_layer) return;
+        xy = ((const float4 *)row)[8];
+        zm = ((const float4 *)row)[16];
+    }
+};
+
 // Sums of a message over edges, for a lane's two features (formulas: painn_edges.cu).
 struct message_sums {
     float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
-    // x: q, R; μ_x, μ_y; μ_z, x^μ of the neighbor. The first layer has only q, R.
     template <bool first_layer, int BLOCKS>
-    __device__ __forceinline__ void add(const edge_view<BLOCKS, false> &e, float4 x0, float4 x1, float4 x2)
+    __device__ __forceinline__ void add(const edge_view<BLOCKS, false> &e, const message_inputs<first_layer> &in)
     {
-        fma2(q, e.W[0], make_float2(x0.x, x0.z));
-        float2 s = mul2(e.W[1], make_float2(x0.y, x0.w));
+        add<first_layer>(e, in.qR, in.xy, in.zm);
+    }
+    // The same, where they were read as three vectors.
+    template <bool first_layer, int BLOCKS>
+    __device__ __forceinline__ void add(const edge_view<BLOCKS, false> &e, float4 qR, float4 xy, float4 zm)
+    {
+        fma2(q, e.W[0], make_float2(qR.x, qR.z));
+        float2 s = mul2(e.W[1], make_float2(qR.y, qR.w));
         mx.x = fmaf(s.x, e.ux, mx.x), mx.y = fmaf(s.y, e.ux, mx.y);
         my.x = fmaf(s.x, e.uy, my.x), my.y = fmaf(s.y, e.uy, my.y);
         mz.x = fmaf(s.x, e.uz, mz.x), mz.y = fmaf(s.y, e.uz, mz.y);
         if (!first_layer) {
-            s = mul2(e.W[BLOCKS - 1], make_float2(x2.y, x2.w));
-            fma2(mx, s, make_float2(x1.x, x1.z));
-            fma2(my, s, make_float2(x1.y, x1.w));
-            fma2(mz, s, make_float2(x2.x, x2.z));
+            s = mul2(e.W[BLOCKS - 1], make_float2(zm.y, zm.w));
+            fma2(mx, s, make_float2(xy.x, xy.z));
+            fma2(my, s, make_float2(xy.y, xy.w));
+            fma2(mz, s, make_float2(zm.x, zm.z));
         }
     }
     // Each quarter of the warp gets one component: q, μ_x, μ_y, μ_z.
@@ -315,14 +331,19 @@ struct reverse_sums {
     {
         return sum_quarter(terms<first_layer>(e, bar0, bar1) * make_float4(scale, 1.0f, 1.0f, 1.0f));
     }
+    // Σ W^μ∘Q.
+    __device__ __forceinline__ float2 bm() const
+    {
+        float2 sum = mul2(x, mux);
+        fma2(sum, y, muy);
+        fma2(sum, z, muz);
+        return sum;
+    }
     // Quarters 0 … 2 get x̄ (first), quarters 1 … 3 the sums of μ̄ (second).
     __device__ __forceinline__ void finish(float2 (&mine)[2]) const
     {
         const float2 none = make_float2(0, 0);
-        float2 m = mul2(x, mux);
-        fma2(m, y, muy);
-        fma2(m, z, muz);
-        mine[0] = sum_quarters(bq, bR, m, none);
+        mine[0] = sum_quarters(bq, bR, bm(), none);
         mine[1] = sum_quarters(none, mul2(x, xm), mul2(y, xm), mul2(z, xm));
     }
 };

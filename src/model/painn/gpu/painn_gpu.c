@@ -320,6 +320,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
                              model->name, parameters->n_features, (int)(base->shared_bytes / 1024)));
     CUDA_TRY(error, "setting up the kernels");
     CUDA_TRY(painn_gpu_prepare_edge(e->step.numbers, parameters->n_features), "setting up the kernels");
+    CUDA_TRY(painn_gpu_prepare_forces(parameters->n_features), "setting up the kernels");
     e->large_tiles = base->shared_bytes >= 200 * 1024;
     e->shared_table = base->shared_bytes >= painn_gpu_table_bytes(e->step.numbers);
     e->parameters = parameters;

@@ -167,6 +167,7 @@ int painn_gpu_prepare_node_wide(int n_features);
 /* Raises the shared memory limits of the kernels of such a model; once per device. */
 int painn_gpu_prepare_node(int numbers, int n_features);
 int painn_gpu_prepare_edge(int numbers, int n_features);
+int painn_gpu_prepare_forces(int n_features);
 /* Largest slice of a filter table, which blocks keep in shared memory in mode PAINN_GPU_TABLE_SHARED. */
 int painn_gpu_table_bytes(int numbers);
 /* Tiles that the fused layers hold at once with these clusters; 0: they do not fit this model or GPU. */

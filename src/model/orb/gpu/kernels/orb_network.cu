@@ -133,7 +133,7 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
                                            const network_exchange<tile> &exchange) const
     {
         const update_place at = {place.row, place.column, place.n_rows, place.lane, place.part};
-        orb_gpu_update update = call.update;
+        orb_gpu_update update = call.update; // what is fixed in this kernel, so that the compiler removes the branches
         update.replaces = encodes;
         update.halves = !format::split;
         update.inverse = NULL;

@@ -250,8 +250,7 @@ static int split_rows_of(const painn_train_step *s, int n_multiprocessors)
     }
 }
 
-// Of the largest batch.
-// Of the largest batch.
+// How many partial sums the elements of a part have in the largest batch.
 static int partial_sums_of(const gpu_gradient_part *part, int atoms)
 {
     int n = 0;

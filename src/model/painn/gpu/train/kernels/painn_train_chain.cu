@@ -21,6 +21,19 @@
         }                                                                                                                        \
     } while (0)
 
+// Ends the product of a hidden layer, forward or back (hidden_forward, hidden_back): its results go to `first` and `second`, and to the cluster
+// as exchange k.
+template <class Operation, class Second, int WIDTH>
+static __device__ __forceinline__ void finish_hidden(const chain<WIDTH> &c, int k, const Operation (&op)[chain<WIDTH>::EACH],
+                                                     const painn_dual &first, const Second &second)
+{
+    EACH_FEATURE({
+        const element e = c.own(i);
+        const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
+        c.send(k, c.row, e.f, c.s.n_features, op[i].finish(c.s.activation, e.there, first, second, sum));
+    });
+}
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // Update of layer l, from μ' and q' of the previous kernel. q'' is exchange 2.
@@ -56,11 +69,7 @@ template <int PARTS, int TANGENT, int WIDTH> static __device__ __forceinline__ v
         EACH_FEATURE(op[i].load(F, c.own(i), L.g, s.weights.base + s.weights.layer[l].c1));
         c.receive(0);
         w.template multiply<PARTS, 1>(c, c.rows(0), 2 * F);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
-            c.send(1, c.row, e.f, F, op[i].finish(s.activation, e.there, L.g, L.s, sum));
-        });
+        finish_hidden(c, 1, op, L.g, L.s);
     }
     chain_weights<WIDTH, 3, 2> w;
     update_features<TANGENT> op[c.EACH];
@@ -96,11 +105,7 @@ static __device__ __forceinline__ void message_net(const chain<WIDTH> &c, int l)
             c.receive(INPUT);
         }
         w.template multiply<PARTS, 1>(c, c.rows(INPUT), F);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
-            c.send(INPUT + 1, c.row, e.f, F, op[i].finish(s.activation, e.there, L.h, L.a, sum));
-        });
+        finish_hidden(c, INPUT + 1, op, L.h, L.a);
     }
     chain_weights<WIDTH, 3, 2> w;
     message_output<TANGENT> op[c.EACH];
@@ -196,11 +201,7 @@ static __device__ __forceinline__ void message_net_back(const chain<WIDTH> &c, i
         c.load_rows(1, TANGENT ? L.x_bar.tangent : L.x_bar.value, 1, 3 * F, 3 * F, 3 * F);
         c.rows_loaded();
         w.template multiply<PARTS, 1>(c, c.rows(1), 3 * F);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
-            c.send(0, c.row, e.f, F, op[i].finish(s.activation, e.there, L.h_bar, L.a_bar, sum));
-        });
+        finish_hidden(c, 0, op, L.h_bar, L.a_bar);
     }
     chain_weights<WIDTH, 1, 2> w;
     features_back<TANGENT> op[c.EACH];
@@ -236,11 +237,7 @@ static __device__ __forceinline__ void update_back(const chain<WIDTH> &c, int l,
         EACH_FEATURE(op[i].load(F, c.own(i), L.g, L.s_bar));
         c.receive(K);
         w.template multiply<PARTS, 1>(c, c.rows(K), 3 * F);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
-            c.send(K + 1, c.row, e.f, F, op[i].finish(s.activation, e.there, L.g_bar, L.s_bar, sum));
-        });
+        finish_hidden(c, K + 1, op, L.g_bar, L.s_bar);
     }
     {
         chain_weights<WIDTH, 2, 2> w;
