@@ -36,6 +36,9 @@ install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # Students that ship, found by name (src/model/weights/model_path.c).
 file(GLOB MLFF_SHIPPED_MODELS CONFIGURE_DEPENDS models/*.safetensors models/*.json models/README.md)
 install(FILES ${MLFF_SHIPPED_MODELS} DESTINATION ${CMAKE_INSTALL_DATADIR}/mlff/models)
+# The library looks for models relative to its own folder: so it finds them from a build folder anywhere.
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share/mlff)
+file(CREATE_LINK ${PROJECT_SOURCE_DIR}/models ${PROJECT_BINARY_DIR}/share/mlff/models SYMBOLIC)
 
 install(EXPORT mlff-targets NAMESPACE mlff:: DESTINATION ${MLFF_CMAKE_FOLDER})
 configure_package_config_file(cmake/mlff-config.cmake.in ${PROJECT_BINARY_DIR}/mlff-config.cmake

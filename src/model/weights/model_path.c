@@ -22,11 +22,11 @@ static char *find_in(const char *folder, size_t length, const char *const names[
     return NULL;
 }
 
-// Where the shipped models lie beside the library: as installed (lib, lib/TRIPLET), in a Python wheel (lib), in a build folder (build/lib,
-// build/bin); those that are there.
+// Where the shipped models lie beside the library: as installed (lib, lib/TRIPLET; a build folder has a link there) and in a Python wheel
+// (lib); those that are there.
 static void add_shipped_folders(base_text *folders)
 {
-    static const char *const places[] = {"../share/mlff/models", "../../share/mlff/models", "../models", "../../models"};
+    static const char *const places[] = {"../share/mlff/models", "../../share/mlff/models", "../models"};
     char own[PATH_MAX], folder[PATH_MAX + 32], resolved[PATH_MAX];
     device_own_folder(own, sizeof own);
     for (size_t k = 0; own[0] && k < sizeof places / sizeof *places; k++) {
