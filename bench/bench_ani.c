@@ -5,13 +5,8 @@
 //        bench_ani --xyz CASE     its structure as extended XYZ
 // Cases: benzene hcno64 water64 water192 water1000 hcno1000
 #include <getopt.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "bench.h"
-#include "mlff.h"
+#include "bench_calls.h"
 
 // The structure of liquid water with its atoms renamed to H, C, N, O at organic matter's rates (H 1/2, C 1/3): what the
 // columns of four species cost at the density of a liquid.
@@ -46,50 +41,8 @@ static void write_structure(const bench_case *c)
 
 static void run(const bench_case *c, mlff_evaluator *evaluator, int with_stages)
 {
-    const char *name = c->name;
-    const int n_calls = c->n_calls;
     mlff_system *system = structure_of(c);
-    int n = 3 * system->n_atoms, n_stages;
-    double *base = malloc(sizeof(double) * (size_t)n), *forces = malloc(sizeof(double) * (size_t)n);
-    double *times = malloc(sizeof(double) * (size_t)n_calls), energy;
-    const mlff_stage *stages = mlff_evaluator_stages(evaluator, &n_stages);
-    double *stage = calloc((size_t)n_stages, sizeof *stage), *sum = calloc((size_t)n_stages, sizeof *sum);
-    memcpy(base, system->positions, sizeof(double) * (size_t)n);
-    int32_t first_atom[2];
-    mlff_batch batch;
-    mlff_batch_from_system(system, first_atom, &batch);
-    bench_check(mlff_evaluator_stage_clock_set(evaluator, with_stages));
-    uint32_t noise = 1;
-    for (int call = -5; call < n_calls; call++) {
-        for (int k = 0; k < n; k++) {
-            noise = noise * 1664525u + 1013904223u;
-            system->positions[k] = base[k] + 0.02 * ((double)(noise >> 8) / (1 << 24) - 0.5);
-        }
-        double start = bench_now_ms();
-        bench_check(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}));
-        if (call < 0) continue;
-        times[call] = bench_now_ms() - start;
-        mlff_evaluator_stage_times(evaluator, stage);
-        for (int s = 0; s < n_stages; s++) sum[s] += stage[s];
-    }
-    qsort(times, (size_t)n_calls, sizeof *times, bench_ascending);
-    memcpy(system->positions, base, sizeof(double) * (size_t)n);
-    bench_check(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
-    mlff_evaluator_info info;
-    mlff_evaluator_info_get(evaluator, &info);
-    printf("{\"case\": \"%s\", \"n_atoms\": %d, \"n_pairs\": %lld, \"path\": \"%s\", \"threads\": %d, \"members\": %d, "
-           "\"calls\": %d, \"median_ms\": %.4f, \"min_ms\": %.4f, \"p95_ms\": %.4f, \"energy_ev\": %.6f",
-           name, system->n_atoms, (long long)info.n_pairs, info.cpu_path, info.n_threads, info.n_members, n_calls,
-           times[n_calls / 2], times[0], times[(int)(0.95 * (n_calls - 1))], energy);
-    if (with_stages)
-        for (int s = 0; s < n_stages; s++)
-            printf("%s\"%s\": %.4f", s ? ", " : ", \"stages_ms\": {", stages[s].name, sum[s] / n_calls * 1e-6);
-    printf("%s}\n", with_stages ? "}" : "");
-    free(base);
-    free(forces);
-    free(times);
-    free(stage);
-    free(sum);
+    bench_calls(&(bench_series){c->name, 5, c->n_calls, 0.02, with_stages}, evaluator, system);
     mlff_system_destroy(system);
 }
 
