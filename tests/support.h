@@ -246,6 +246,41 @@ SUPPORT void support_compare(const char *what, const support_results *got, const
                  df, size, de, energy, da, dv, virial);
 }
 
+SUPPORT void support_same_bits(const support_results *a, const support_results *b)
+{
+    assert_memory_equal(a->r.forces, b->r.forces, sizeof(double) * 3 * (size_t)a->n_atoms);
+    assert_memory_equal(a->r.energies, b->r.energies, sizeof(double) * (size_t)a->n_systems);
+    assert_memory_equal(a->r.atom_energies, b->r.atom_energies, sizeof(double) * (size_t)a->n_atoms);
+}
+
+/* All CPU paths, each with 1 to 3 threads, against the float64 reference. The bits of a path do not depend on the number of threads;
+ * with sanitizers, which are slow, 2 threads are left out. */
+SUPPORT void support_check_paths(const mlff_model *model, const mlff_batch *batch, const double floors[2], const char *what)
+{
+    mlff_evaluator *reference = support_evaluator_on(model, MLFF_FLOAT64, NULL, 1, NULL);
+    support_results expected = support_compute(reference, batch);
+    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
+        support_results first = {0};
+        for (int threads = 1; threads <= 3; threads += 1 + SUPPORT_SANITIZED) {
+            char name[256];
+            snprintf(name, sizeof name, "%s, %s, %d threads", what, *path, threads);
+            mlff_evaluator *evaluator = support_evaluator_on(model, MLFF_FLOAT32, *path, threads, NULL);
+            support_results got = support_compute(evaluator, batch);
+            support_compare(name, &got, &expected, floors);
+            if (threads == 1) {
+                first = got;
+            } else {
+                support_same_bits(&got, &first);
+                support_results_free(&got);
+            }
+            mlff_evaluator_destroy(evaluator);
+        }
+        support_results_free(&first);
+    }
+    support_results_free(&expected);
+    mlff_evaluator_destroy(reference);
+}
+
 /* A random orthogonal matrix from three random vectors; determinant +1, or -1 with `mirror`. */
 SUPPORT void support_random_orthogonal(uint64_t seed, int mirror, double q[9])
 {

@@ -7,41 +7,9 @@
 
 static const double floors[2] = {1e-2, 5e-2};
 
-static void compare(const char *what, const support_results *got, const support_results *expected)
-{
-    support_compare(what, got, expected, floors);
-}
-
-static void same_bits(const support_results *a, const support_results *b)
-{
-    assert_memory_equal(a->r.forces, b->r.forces, sizeof(double) * 3 * (size_t)a->n_atoms);
-    assert_memory_equal(a->r.atom_energies, b->r.atom_energies, sizeof(double) * (size_t)a->n_atoms);
-}
-
 static void check_batch(const mlff_model *model, const mlff_batch *batch, const char *what)
 {
-    mlff_evaluator *reference = support_evaluator_on(model, MLFF_FLOAT64, NULL, 1, NULL);
-    support_results expected = support_compute(reference, batch);
-    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
-        support_results first = {0};
-        for (int threads = 1; threads <= 3; threads++) {
-            char name[256];
-            snprintf(name, sizeof name, "%s, %s, %d threads", what, *path, threads);
-            mlff_evaluator *evaluator = support_evaluator_on(model, MLFF_FLOAT32, *path, threads, NULL);
-            support_results got = support_compute(evaluator, batch);
-            compare(name, &got, &expected);
-            if (threads == 1) {
-                first = got;
-            } else {
-                same_bits(&got, &first);
-                support_results_free(&got);
-            }
-            mlff_evaluator_destroy(evaluator);
-        }
-        support_results_free(&first);
-    }
-    support_results_free(&expected);
-    mlff_evaluator_destroy(reference);
+    support_check_paths(model, batch, floors, what);
 }
 
 static void check_system(const mlff_model *model, const mlff_system *system, const char *what)

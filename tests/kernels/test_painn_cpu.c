@@ -16,32 +16,9 @@ static void compare(const char *what, const support_results *got, const support_
     support_compare(what, got, expected, floors);
 }
 
-// All paths and 1, 2, 3 threads against the reference; the bits must not depend on the number of threads.
 static void check_batch(const mlff_model *model, const mlff_batch *batch, const char *what)
 {
-    mlff_evaluator *reference = evaluator_on(model, MLFF_FLOAT64, NULL, 1);
-    support_results expected = support_compute(reference, batch);
-    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
-        support_results first = {0};
-        for (int threads = 1; threads <= 3; threads += 1 + SUPPORT_SANITIZED) {
-            char name[256];
-            snprintf(name, sizeof name, "%s, %s, %d threads", what, *path, threads);
-            mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, *path, threads);
-            support_results got = support_compute(evaluator, batch);
-            compare(name, &got, &expected);
-            if (threads == 1) {
-                first = got;
-            } else {
-                assert_memory_equal(got.r.forces, first.r.forces, sizeof(double) * 3 * (size_t)got.n_atoms);
-                assert_memory_equal(got.r.energies, first.r.energies, sizeof(double) * (size_t)got.n_systems);
-                support_results_free(&got);
-            }
-            mlff_evaluator_destroy(evaluator);
-        }
-        support_results_free(&first);
-    }
-    support_results_free(&expected);
-    mlff_evaluator_destroy(reference);
+    support_check_paths(model, batch, floors, what);
 }
 
 static void check_system(const mlff_model *model, const mlff_system *system, const char *what)
