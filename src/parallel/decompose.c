@@ -20,7 +20,9 @@ mlff_status decomposition_create(int n_domains, double cutoff, double skin, deco
     d->n_domains = n_domains;
     d->reach = cutoff + skin + 1e-9;
     d->skin = skin;
-    if (!(d->domains = base_alloc((size_t)n_domains, sizeof *d->domains, "domains"))) {
+    d->domains = base_alloc((size_t)n_domains, sizeof *d->domains, "domains");
+    d->shares = base_alloc((size_t)n_domains * (size_t)n_domains, sizeof *d->shares, "domains");
+    if (!d->domains || !d->shares) {
         decomposition_destroy(d);
         return MLFF_ERR_MEMORY;
     }
@@ -37,6 +39,8 @@ void decomposition_destroy(decomposition *d)
                              atoms->holder_first, atoms->holder, atoms->holder_row, atoms->count};
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) base_free(arrays[a]);
     }
+    for (int k = 0; d->shares && k < d->n_domains * d->n_domains; k++)
+        base_free(d->shares[k].owned), base_free(d->shares[k].ghosts);
     for (int k = 0; k < 3; k++) base_free(d->planes[k]);
     base_free(d->fraction);
     base_free(d->wrap);
@@ -44,6 +48,7 @@ void decomposition_destroy(decomposition *d)
     base_free(d->row);
     base_free(d->positions);
     base_free(d->sample);
+    base_free(d->shares);
     base_free(d->domains);
     base_free(d);
 }
@@ -231,63 +236,113 @@ static mlff_status assign_share(void *context, int index)
     return MLFF_OK;
 }
 
-static mlff_status add_atom(domain_atoms *a, int32_t atom, const int32_t shift[3])
+// The box of a domain, in fractions.
+typedef struct domain_box {
+    double low[3], high[3];
+} domain_box;
+
+static domain_box box_of(const decomposition *d, int index)
 {
-    mlff_status status = MLFF_OK;
-    const size_t n = (size_t)a->n_local;
-    MLFF_TRY(base_grow(&a->atom, &a->atom_capacity, n + 1, sizeof *a->atom, "atoms of a domain"));
-    MLFF_TRY(base_grow(&a->shift, &a->shift_capacity, 3 * (n + 1), sizeof *a->shift, "atoms of a domain"));
-    a->atom[n] = atom;
-    memcpy(a->shift + 3 * n, shift, 3 * sizeof *shift);
-    a->n_local++;
-done:
-    return status;
+    const int z = index % d->grid[2], y = index / d->grid[2] % d->grid[1], x = index / d->grid[2] / d->grid[1];
+    return (domain_box){{d->planes[0][x], planes_y(d, x)[y], planes_z(d, x, y)[z]},
+                        {d->planes[0][x + 1], planes_y(d, x)[y + 1], planes_z(d, x, y)[z + 1]}};
 }
 
-// The images of atom i that are ghosts of the domain between `low` and `high`.
-static mlff_status add_ghosts(const decomposition *d, domain_atoms *a, int32_t i, bool own, const double low[3],
-                              const double high[3])
+// Whether an atom is so far inside the box of its owner that it is no ghost of any domain. Boxes that differ lie on two sides of a
+// plane of each of them: along the first axis on which their indices, or the cells of their images, differ.
+static bool is_inside(const decomposition *d, const domain_box *box, const double reach[3], const double f[3])
+{
+    for (int k = 0; k < 3; k++)
+        if (d->divided[k] && !(f[k] - box->low[k] > reach[k] && box->high[k] - f[k] > reach[k])) return false;
+    return true;
+}
+
+// Adds the images of atom i that are ghosts of the domain with this box.
+static mlff_status add_ghosts(const decomposition *d, domain_share *share, int32_t i, bool own, const domain_box *box,
+                              const double reach[3])
 {
     mlff_status status = MLFF_OK;
     int32_t first[3] = {0}, last[3] = {0};
     const double *f = d->fraction + 3 * (size_t)i;
     for (int k = 0; k < 3; k++) {
         if (!d->divided[k]) continue;
-        const double reach = d->reach / d->axes.height[k];
         if (d->axes.periodic[k]) {
-            first[k] = (int32_t)ceil(low[k] - reach - f[k]);
-            last[k] = (int32_t)floor(high[k] + reach - f[k]);
-        } else if (!(f[k] >= low[k] - reach && f[k] <= high[k] + reach)) {
+            first[k] = (int32_t)ceil(box->low[k] - reach[k] - f[k]);
+            last[k] = (int32_t)floor(box->high[k] + reach[k] - f[k]);
+        } else if (!(f[k] >= box->low[k] - reach[k] && f[k] <= box->high[k] + reach[k])) {
             return MLFF_OK;
         }
+        if (first[k] > last[k]) return MLFF_OK;
     }
+    const int32_t *wrap = d->wrap + 3 * (size_t)i;
     for (int32_t x = first[0]; x <= last[0]; x++)
         for (int32_t y = first[1]; y <= last[1]; y++)
             for (int32_t z = first[2]; z <= last[2]; z++) {
-                const int32_t *wrap = d->wrap + 3 * (size_t)i, shift[3] = {x - wrap[0], y - wrap[1], z - wrap[2]};
-                if (!(own && x == 0 && y == 0 && z == 0)) MLFF_TRY(add_atom(a, i, shift));
+                if (own && x == 0 && y == 0 && z == 0) continue;
+                const size_t n = 4 * (size_t)share->n_ghosts;
+                MLFF_TRY(base_grow(&share->ghosts, &share->ghost_capacity, n + 4, sizeof *share->ghosts, "ghosts"));
+                memcpy(share->ghosts + n, (int32_t[4]){i, x - wrap[0], y - wrap[1], z - wrap[2]}, 4 * sizeof *share->ghosts);
+                share->n_ghosts++;
             }
 done:
     return status;
 }
 
-// Own atoms of a domain, then its ghosts.
-static mlff_status collect_atoms(decomposition *d, int index)
+// For each domain its own atoms and its ghosts among this member's share of the atoms.
+static mlff_status sort_share(const decomposition *d, int member)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = (size_t)d->n_atoms, parts = (size_t)d->n_domains;
+    domain_share *shares = d->shares + (size_t)member * parts;
+    domain_box boxes[MAX_DOMAINS];
+    double reach[3];
+    for (int k = 0; k < 3; k++) reach[k] = d->reach / d->axes.height[k];
+    for (int k = 0; k < d->n_domains; k++) {
+        boxes[k] = box_of(d, k);
+        shares[k].n_owned = shares[k].n_ghosts = 0;
+    }
+    for (size_t i = n * (size_t)member / parts; i < n * ((size_t)member + 1) / parts; i++) {
+        domain_share *own = &shares[d->owner[i]];
+        MLFF_TRY(base_grow(&own->owned, &own->owned_capacity, (size_t)own->n_owned + 1, sizeof *own->owned, "domains"));
+        own->owned[own->n_owned++] = (int32_t)i;
+        if (is_inside(d, &boxes[d->owner[i]], reach, d->fraction + 3 * i)) continue;
+        for (int k = 0; k < d->n_domains; k++)
+            MLFF_TRY(add_ghosts(d, &shares[k], (int32_t)i, d->owner[i] == k, &boxes[k], reach));
+    }
+done:
+    return status;
+}
+
+// Own atoms of a domain, then its ghosts: what all members have found, in their order. A domain without atoms has no ghosts.
+static mlff_status collect_atoms(const decomposition *d, int index)
 {
     mlff_status status = MLFF_OK;
     domain_atoms *a = &d->domains[index];
-    const int z = index % d->grid[2], y = index / d->grid[2] % d->grid[1], x = index / d->grid[2] / d->grid[1];
-    const double low[3] = {d->planes[0][x], planes_y(d, x)[y], planes_z(d, x, y)[z]};
-    const double high[3] = {d->planes[0][x + 1], planes_y(d, x)[y + 1], planes_z(d, x, y)[z + 1]};
-    a->n_local = 0;
-    for (int32_t i = 0; i < d->n_atoms; i++) {
-        if (d->owner[i] != index) continue;
-        const int32_t *wrap = d->wrap + 3 * (size_t)i, shift[3] = {-wrap[0], -wrap[1], -wrap[2]};
-        d->row[i] = a->n_local;
-        MLFF_TRY(add_atom(a, i, shift));
+    const size_t parts = (size_t)d->n_domains;
+    size_t n_owned = 0, n_local = 0, at = 0;
+    for (size_t m = 0; m < parts; m++) n_owned += (size_t)d->shares[m * parts + (size_t)index].n_owned;
+    for (size_t m = 0; n_owned > 0 && m < parts; m++) n_local += (size_t)d->shares[m * parts + (size_t)index].n_ghosts;
+    n_local += n_owned;
+    MLFF_TRY(base_grow(&a->atom, &a->atom_capacity, n_local, sizeof *a->atom, "atoms of a domain"));
+    MLFF_TRY(base_grow(&a->shift, &a->shift_capacity, 3 * n_local, sizeof *a->shift, "atoms of a domain"));
+    a->n_owned = (int)n_owned;
+    a->n_local = (int)n_local;
+    for (size_t m = 0; m < parts; m++) {
+        const domain_share *share = &d->shares[m * parts + (size_t)index];
+        for (int j = 0; j < share->n_owned; j++, at++) {
+            const int32_t i = share->owned[j];
+            a->atom[at] = i;
+            for (size_t k = 0; k < 3; k++) a->shift[3 * at + k] = -d->wrap[3 * (size_t)i + k];
+            d->row[i] = (int32_t)at;
+        }
     }
-    a->n_owned = a->n_local;
-    for (int32_t i = 0; a->n_owned > 0 && i < d->n_atoms; i++) MLFF_TRY(add_ghosts(d, a, i, d->owner[i] == index, low, high));
+    for (size_t m = 0; at < n_local; m++) {
+        const domain_share *share = &d->shares[m * parts + (size_t)index];
+        for (int j = 0; j < share->n_ghosts; j++, at++) {
+            a->atom[at] = share->ghosts[4 * j];
+            memcpy(a->shift + 3 * at, share->ghosts + 4 * j + 1, 3 * sizeof *a->shift);
+        }
+    }
 done:
     return status;
 }
@@ -351,8 +406,10 @@ done:
 static mlff_status fill_domain(void *context, int index)
 {
     const making *m = context;
-    mlff_status status = collect_atoms(m->d, index);
+    mlff_status status = sort_share(m->d, index);
     if (status != MLFF_OK) return status;
+    if (!crew_barrier(m->crew)) return crew_ended();
+    if ((status = collect_atoms(m->d, index)) != MLFF_OK) return status;
     if (!crew_barrier(m->crew)) return crew_ended();
     if ((status = find_sources(m->d, &m->d->domains[index])) != MLFF_OK) return status;
     return crew_barrier(m->crew) ? find_holders(m->d, index) : crew_ended();

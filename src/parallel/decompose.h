@@ -28,6 +28,14 @@ typedef struct domain_atoms {
         holder_row_capacity, count_capacity;
 } domain_atoms;
 
+/* What one thread finds among its share of the system's atoms for one domain: atoms that it owns, and images that are its ghosts. */
+typedef struct domain_share {
+    int n_owned, n_ghosts;
+    int32_t *owned;  /* [n_owned] index in the system */
+    int32_t *ghosts; /* [n_ghosts][4] index, cells to be added */
+    size_t owned_capacity, ghost_capacity;
+} domain_share;
+
 typedef struct decomposition {
     int n_domains, grid[3]; /* domains along each axis */
     double reach, skin;     /* Å */
@@ -46,6 +54,7 @@ typedef struct decomposition {
     unsigned char periodic[3];
     double *sample;
     domain_atoms *domains; /* [n_domains] */
+    domain_share *shares;  /* [n_domains threads][n_domains] */
     size_t fraction_capacity, wrap_capacity, owner_capacity, row_capacity, positions_capacity, sample_capacity, plane_capacity[3];
 } decomposition;
 
