@@ -101,6 +101,7 @@ static __device__ __forceinline__ int list_candidates(const gpu_step &step, int 
     const int i = __float_as_int(own.w);
     const gpu_system &system = step.neighbors.systems[step.neighbors.system_of[i]];
     const near_test test(system, cell_reach(&step));
+    const bool ghost = step.neighbors.drop_ghost_pairs && !step.neighbors.owned[i];
     const int m0 = system.images[0], m1 = system.images[1], m2 = system.images[2], n1 = 2 * m1 + 1, n2 = 2 * m2 + 1,
               images = (2 * m0 + 1) * n1 * n2;
 
@@ -116,9 +117,10 @@ static __device__ __forceinline__ int list_candidates(const gpu_step &step, int 
         int segment = 0; // the last segment that begins at k or before
         for (int step_size = SEGMENTS / 2; step_size > 0; step_size /= 2)
             if (before[segment + step_size] <= k) segment += step_size;
-        const bool there = k < total;
-        const float4 other = *(const float4 *)(step.neighbors.binned + (size_t)(there ? begins[segment] + k : place) * 4);
+        const bool inside = k < total;
+        const float4 other = *(const float4 *)(step.neighbors.binned + (size_t)(inside ? begins[segment] + k : place) * 4);
         const int j = __float_as_int(other.w);
+        const bool there = inside && (!ghost || step.neighbors.owned[j]);
         for (int image = 0; image < images; image++) {
             const bool near = there && (j != i || images > 1) &&
                               test.image(other.x - own.x, other.y - own.y, other.z - own.z, image / (n1 * n2) - m0,
