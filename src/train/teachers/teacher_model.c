@@ -196,6 +196,7 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     mlff_status status = MLFF_OK;
     mlff_teacher *teacher = NULL;
     mlff_model_info info;
+    mlff_evaluator_info made;
     mlff_evaluator_options evaluator = mlff_evaluator_options_default();
 
     MLFF_TRY(check_forces(model));
@@ -207,9 +208,11 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     evaluator.n_threads = options->n_threads;
     evaluator.skin_angstrom = 0; // structures come in any order
     MLFF_TRY(mlff_evaluator_create(model, &evaluator, &state->evaluator));
-    state->batch_atoms = options->device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
+    mlff_evaluator_info_get(state->evaluator, &made); // options->device is not what runs where options->devices are given
+    state->batch_atoms = made.device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
     if (options->n_devices > 1) state->batch_atoms *= options->n_devices;
     MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
+    teacher->options.device = made.device;
     snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
     snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
     teacher->n_members = info.n_members > 0 ? info.n_members : 1;
