@@ -258,7 +258,7 @@ mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, cons
 // Structures of one call to the teacher: so many that it takes about this time, so that little is lost by a kill and Ctrl-C need
 // not wait long.
 #define CALL_NS 300000000.0
-enum { FIRST_CALL = 8, FIRST_CALL_GPU = 256, LARGEST_CALL = 4096 }; // a GPU is set up again for each larger call
+enum { FIRST_CALL = 8, LARGEST_CALL = 4096 };
 
 mlff_label_options mlff_label_options_default(void)
 {
@@ -272,7 +272,7 @@ static mlff_status find_missing(const mlff_shard *shard, const mlff_samples *sam
     if (!missing) return MLFF_ERR_MEMORY;
     size_t n = 0;
     for (size_t k = 0; k < samples->n; k++)
-        if (!has_key(shard, shard_key(samples->samples[k].system))) missing[n++] = &samples->samples[k];
+        if (shard->n_keys == 0 || !has_key(shard, shard_key(samples->samples[k].system))) missing[n++] = &samples->samples[k];
     *missing_out = missing;
     *n_out = n;
     return MLFF_OK;
@@ -364,11 +364,20 @@ static mlff_status finish_writing(labelling *l)
     return status;
 }
 
+// Few structures, as the teacher may be slow; on GPUs a whole batch, since each larger one would set them up again.
+static size_t first_call(const mlff_teacher *teacher, const sample *const *samples, size_t n_samples)
+{
+    if (teacher->options.device.kind != MLFF_CUDA) return FIRST_CALL;
+    size_t n = 0;
+    for (int64_t n_atoms = 0; n < n_samples && n < LARGEST_CALL && (n == 0 || n_atoms < teacher->batch_atoms); n++)
+        n_atoms += samples[n]->system->n_atoms;
+    return n;
+}
+
 static mlff_status label_missing(labelling *l, mlff_teacher *teacher, const sample *const *missing, size_t n_missing)
 {
     label_call calls[2] = {0};
-    size_t wanted = teacher->options.device.kind == MLFF_CUDA ? FIRST_CALL_GPU : FIRST_CALL;
-    if (teacher->options.n_devices > 1) wanted *= (size_t)teacher->options.n_devices;
+    size_t wanted = first_call(teacher, missing, n_missing);
     mlff_status status = MLFF_OK;
 
     for (size_t begin = 0, k = 0; begin < n_missing && !l->stopped; k++) {

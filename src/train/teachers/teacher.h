@@ -25,6 +25,7 @@ struct mlff_teacher {
     char name[256], description[512], hash[SHA256_TEXT_BYTES];
     unsigned char elements[MLFF_MAX_ATOMIC_NUMBER]; /* [n_elements] */
     int n_elements, n_members, n_parallel;          /* structures computed at once */
+    int batch_atoms;                                /* of one call on all devices; 0: structures are computed one by one */
     bool has_stress, has_atom_energies;
     pthread_mutex_t lock; /* of a kind that is not concurrent */
     void *state;          /* the kind's own */

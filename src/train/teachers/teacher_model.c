@@ -6,13 +6,12 @@
 #include "model/model.h"
 #include "teacher.h"
 
-// Atoms of one call of the evaluator: enough to fill a processor, little enough that an error costs few repeats.
+// Atoms of one call of the evaluator, on each device: enough to fill a processor, little enough that an error costs few repeats.
 enum { BATCH_ATOMS_CPU = 2048, BATCH_ATOMS_GPU = 32768 };
 
 typedef struct model_state {
     mlff_model *model;
     mlff_evaluator *evaluator;
-    int batch_atoms;
 } model_state;
 
 // One call's arrays, of n_systems structures with n_atoms atoms in all.
@@ -146,13 +145,13 @@ done:
 // Calls of the evaluator of about the same size: a GPU captures its step again for another class of sizes, which a small rest would be.
 static mlff_status model_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
 {
-    const model_state *state = teacher->state;
+    const int64_t most = teacher->batch_atoms;
     int64_t n_left = 0;
     for (int k = 0; k < n; k++) n_left += systems[k]->n_atoms;
     for (int begin = 0, end; begin < n; begin = end) {
-        const int64_t n_calls = (n_left + state->batch_atoms - 1) / state->batch_atoms, share = (n_left + n_calls - 1) / n_calls;
+        const int64_t n_calls = (n_left + most - 1) / most, share = (n_left + n_calls - 1) / n_calls;
         int64_t n_atoms = systems[begin]->n_atoms;
-        for (end = begin + 1; end < n && n_atoms < share && n_atoms + systems[end]->n_atoms <= state->batch_atoms; end++)
+        for (end = begin + 1; end < n && n_atoms < share && n_atoms + systems[end]->n_atoms <= most; end++)
             n_atoms += systems[end]->n_atoms;
         n_left -= n_atoms;
         const mlff_status status = compute_batch(teacher, systems + begin, end - begin, labels + begin);
@@ -209,10 +208,10 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     evaluator.skin_angstrom = 0; // structures come in any order
     MLFF_TRY(mlff_evaluator_create(model, &evaluator, &state->evaluator));
     mlff_evaluator_info_get(state->evaluator, &made); // options->device is not what runs where options->devices are given
-    state->batch_atoms = made.device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
-    if (options->n_devices > 1) state->batch_atoms *= options->n_devices;
     MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
     teacher->options.device = made.device;
+    teacher->batch_atoms = made.device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
+    if (options->n_devices > 1) teacher->batch_atoms *= options->n_devices;
     snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
     snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
     teacher->n_members = info.n_members > 0 ? info.n_members : 1;
