@@ -294,12 +294,12 @@ static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *
     return p.at;
 }
 
-// One for each group of atoms that has a warp for every 16 features; blocks of 4 warps, two on each multiprocessor, are whole.
+// One for the atoms of a block's warps; a block for each 16 features, all blocks at once.
 static int filter_sums_of(const painn_train_step *s, int n_multiprocessors)
 {
-    const int slices = s->n_features / 16, warps = PAINN_TRAIN_GRADIENT_BLOCKS * PAINN_TRAIN_EDGE_THREADS / 32;
-    const int most = warps * n_multiprocessors / slices;
-    return ((s->atom_capacity < most ? s->atom_capacity : most) + 1) / 2 * 2;
+    const int warps = PAINN_TRAIN_EDGE_THREADS / 32, most = PAINN_TRAIN_GRADIENT_BLOCKS * n_multiprocessors / (s->n_features / 16);
+    const int wanted = (s->atom_capacity + warps - 1) / warps;
+    return wanted < most ? wanted : most > 0 ? most : 1;
 }
 
 static mlff_status create_slots(painn_trainer *trainer, painn_train_step *s)

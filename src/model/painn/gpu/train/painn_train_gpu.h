@@ -21,7 +21,7 @@ enum {
     PAINN_TRAIN_MAX_LAYERS = 6,
     PAINN_TRAIN_MAX_FEATURES = 128,
     PAINN_TRAIN_EDGE_THREADS = 128,
-    PAINN_TRAIN_GRADIENT_BLOCKS = 2, /* of a multiprocessor that sum filters' gradients */
+    PAINN_TRAIN_GRADIENT_BLOCKS = 3, /* of a multiprocessor that sum filters' gradients */
     PAINN_TRAIN_SMALL_BASIS = 24,    /* rows of a filter's gradient: K + 1 at most, a multiple of 8 */
     PAINN_TRAIN_LARGE_BASIS = 32,
     PAINN_TRAIN_EMBEDDING_ATOMS = 32, /* of a partial sum */

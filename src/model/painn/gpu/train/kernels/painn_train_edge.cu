@@ -7,13 +7,13 @@
 //   P = Σ_c u_c μ̄'_ic ;  Q = Σ_c μ̄'_ic∘μ_jc ;  D = [q̄'_i | P | Q]
 //   x̄_j = Σ W∘D ;  μ̄_j = μ̄'_j + Σ (Wμ∘xμ_j)∘μ̄'_i ;  W̄ = x_j∘D ;  dE/dd = Σ_f W̄·W' ;  ū = Σ_f (WR∘xR_j) μ̄'_i
 //   G_[A|b] = Σ_e W̄̇ ψᵀ + W̄ ψ'ᵀ ḋ   (of tangents; painn_train_filter.cu)
-// A warp has 16 features and some consecutive atoms, whose neighbors' features stay in the L1 cache (painn_train_pairs.cuh). Sums have
-// a fixed order: no atomics. Bound by the tensor cores and by instructions on a row's sums.
+// A block has 16 features; its warps have some consecutive atoms each, whose neighbors' features stay in the L1 cache
+// (painn_train_pairs.cuh). Sums have a fixed order: no atomics. Bound by the tensor cores and by instructions on a row's sums.
 #include "gpu/train/tf32_product.cuh"
 #include "painn_train_pairs.cuh"
 
 // Blocks of a multiprocessor, as many as registers allow.
-enum { THREADS = PAINN_TRAIN_EDGE_THREADS, MESSAGE_BLOCKS = 5, MESSAGE_TANGENT_BLOCKS = 3, MESSAGE_BACK_BLOCKS = 4 };
+enum { THREADS = PAINN_TRAIN_EDGE_THREADS, MESSAGE_BLOCKS = 6, MESSAGE_TANGENT_BLOCKS = 4, MESSAGE_BACK_BLOCKS = 4 };
 
 typedef struct edge_step {
     painn_train_step s;
@@ -66,7 +66,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
     let_next_start();
     if (range.first >= range.last) return;
@@ -119,7 +119,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
     let_next_start();
     if (range.first >= range.last) return;
@@ -200,7 +200,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
     let_next_start();
     if (range.first >= range.last) return;
@@ -293,6 +293,32 @@ template <int PARTS> static __device__ __forceinline__ void unpack_basis(const u
     }
 }
 
+// Writes the sum of the block's warps, in their order, as partial sum blockIdx.x / slices of the layer.
+template <int TILES>
+static __device__ __forceinline__ void write_filter_gradient(const painn_train_step &s, int l, int slice,
+                                                             const float (&gradient)[3][TILES][4])
+{
+    enum { WARPS = THREADS / 32, PIECES = 3 * TILES * 32 };
+    __shared__ float4 shares[WARPS][PIECES];
+    const int F = s.n_features;
+    float *to = s.filter_sums_of[l] + (size_t)((int)blockIdx.x / (F / 16)) * s.basis_rows * 3 * F + slice * 16;
+#pragma unroll
+    for (int b = 0; b < 3; b++)
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++)
+            shares[threadIdx.x / 32][(b * TILES + tile) * 32 + threadIdx.x % 32] =
+                make_float4(gradient[b][tile][0], gradient[b][tile][1], gradient[b][tile][2], gradient[b][tile][3]);
+    __syncthreads();
+    for (int piece = (int)threadIdx.x; piece < PIECES; piece += THREADS) {
+        float4 sum = shares[0][piece];
+        for (int warp = 1; warp < WARPS; warp++) sum = sum + shares[warp][piece];
+        const int g = piece % 32 / 4, t = piece % 4, tile = piece / 32 % TILES, b = piece / 32 / TILES;
+        const int k = 2 * TILES * t + 2 * tile;
+        *(float2 *)(to + ((size_t)k * 3 + b) * F + 2 * g) = make_float2(sum.x, sum.z);
+        *(float2 *)(to + ((size_t)(k + 1) * 3 + b) * F + 2 * g) = make_float2(sum.y, sum.w);
+    }
+}
+
 // TILES: of 8 basis functions, 3 or 4; a lane has 2 TILES functions of a pair.
 template <int PARTS, int TILES>
 static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) message_back_tangent(edge_step step)
@@ -302,7 +328,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice); // written by the first kernel of the step
+    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
     let_next_start();
     const painn_train_layer &L = s.layer[l];
@@ -385,25 +411,17 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
             write_reverse(x_bar, mu_bar, lane, F, own, L.mu1_bar.tangent, L.x_bar.tangent, s.mu_bar[l].tangent);
         }
     }
-    float *to = s.filter_sums_of[l] + (size_t)group * s.basis_rows * 3 * F + lane.f;
-#pragma unroll
-    for (int b = 0; b < 3; b++)
-#pragma unroll
-        for (int tile = 0; tile < TILES; tile++)
-            for (int c = 0; c < 2; c++) {
-                const int k = 2 * TILES * lane.t + 2 * tile + c;
-                *(float2 *)(to + ((size_t)k * 3 + b) * F) = make_float2(gradient[b][tile][c], gradient[b][tile][2 + c]);
-            }
+    write_filter_gradient<TILES>(s, l, lane.slice, gradient);
 }
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
 
-// Blocks such that each warp has at least one atom and all run at once; a multiple of those that have all slices of an atom.
+// Blocks such that each warp has at least one atom and all run at once: one for each slice of some groups of atoms.
 static int blocks_of(const painn_train_step *step, int n_atoms, int most)
 {
-    const int slices = step->n_features / 16, warps = THREADS / 32, unit = slices > warps ? slices / warps : 1;
-    const int wanted = (n_atoms * slices + warps - 1) / warps, blocks = wanted < most ? wanted : most;
-    return (blocks + unit - 1) / unit * unit;
+    const int slices = step->n_features / 16, warps = THREADS / 32;
+    const int wanted = (n_atoms + warps - 1) / warps, groups = most / slices;
+    return (wanted < groups ? wanted : groups > 0 ? groups : 1) * slices;
 }
 
 #define EDGE_KERNEL_OF(name, parts) ((parts) == 3 ? name<3> : name<1>)
@@ -430,6 +448,5 @@ extern "C" int painn_train_launch_message_back(const painn_train_step *step, con
     void (*kernel)(edge_step) = plan->parts == 3 ? small ? message_back_tangent<3, 3> : message_back_tangent<3, 4>
                                 : small ? message_back_tangent<1, 3>
                                                  : message_back_tangent<1, 4>;
-    const int warps = step->filter_sums * (step->n_features / 16);
-    return launch(kernel, warps / (THREADS / 32), THREADS, 0, 1, plan->overlap, stream, edge);
+    return launch(kernel, step->filter_sums * (step->n_features / 16), THREADS, 0, 1, plan->overlap, stream, edge);
 }

@@ -20,14 +20,13 @@ struct pair_lane {
     int g, t, slice, f; /* f: the first of its two features */
 };
 
-/* Warps of all blocks: slices of features first, then groups of atoms. */
+/* A block has a slice of features, its warps have groups of atoms. */
 static __device__ __forceinline__ pair_lane lane_of_pairs(int F, int &group, int &n_groups)
 {
-    const int lane = (int)threadIdx.x % 32, slices = F / 16;
-    const int warp = (int)(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32), n_warps = (int)(gridDim.x * (blockDim.x / 32));
-    group = warp / slices;
-    n_groups = n_warps / slices;
-    return {lane / 4, lane % 4, warp % slices, warp % slices * 16 + lane / 4 * 2};
+    const int lane = (int)threadIdx.x % 32, warps = (int)blockDim.x / 32, slices = F / 16, slice = (int)blockIdx.x % slices;
+    group = (int)blockIdx.x / slices * warps + (int)threadIdx.x / 32;
+    n_groups = (int)gridDim.x / slices * warps;
+    return {lane / 4, lane % 4, slice, slice * 16 + lane / 4 * 2};
 }
 
 /* ---- rows */
@@ -103,20 +102,19 @@ static __device__ __forceinline__ pair_basis load_basis(const painn_train_step &
     return b;
 }
 
-/* [A|b] of a warp's 16 features in shared memory, as the products have them: [part][step of 16 terms][high, low][lane]. */
+/* [A|b] of a block's 16 features in shared memory, as the products have them: [part][step of 16 terms][high, low][lane]. */
 enum { FILTER_OPERANDS = 12 };
 struct pair_filters {
     const uint4 *operands;
 };
 
-template <int THREADS> static __device__ __forceinline__ pair_filters load_filters(const painn_train_step &s, int l, int slice)
+static __device__ __forceinline__ pair_filters load_filters(const painn_train_step &s, int l, int slice)
 {
-    __shared__ uint4 operands[THREADS / 32][FILTER_OPERANDS][32];
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const uint4 *from = (const uint4 *)s.filter_halves + (size_t)(l * (s.n_features / 16) + slice) * FILTER_OPERANDS * 32 + lane;
-#pragma unroll
-    for (int k = 0; k < FILTER_OPERANDS; k++) operands[warp][k][lane] = from[k * 32];
-    return {&operands[warp][0][lane]}; // a lane reads what it wrote
+    __shared__ uint4 operands[FILTER_OPERANDS * 32];
+    const uint4 *from = (const uint4 *)s.filter_halves + (size_t)(l * (s.n_features / 16) + slice) * FILTER_OPERANDS * 32;
+    for (int k = (int)threadIdx.x; k < FILTER_OPERANDS * 32; k += (int)blockDim.x) operands[k] = from[k];
+    __syncthreads();
+    return {operands + threadIdx.x % 32};
 }
 
 /* Sums of a product: feature j, pair e of a lane. */
