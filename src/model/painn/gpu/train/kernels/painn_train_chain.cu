@@ -3,7 +3,7 @@
 // of a layer and the message network of the next one, readout, their way back, and the tangents of all of them.
 //
 // A cluster has a tile of 16 atoms. A block makes 16 features of each product, or 32 where clusters of so few would not all run at
-// once; a thread has an atom and one or two features of what follows (painn_train_node.cuh) and sends its results to all blocks of the
+// once; a thread has an atom and one or two neighboring features of what follows (painn_train_node.cuh) and sends its results to all blocks of the
 // cluster, whose next product needs all features. Warps divide a product into units of 8 columns and shares of its terms, which are
 // added in fixed order. Weights and other operands of a product are requested before the results of the previous one are waited for.
 // Bound by latency.
@@ -12,26 +12,15 @@
 // exchange k, so all blocks have completed their products of exchange k − 1.
 #include "painn_train_chain.cuh"
 
-// Runs the statements for each feature i of a thread of chain c.
-#define EACH_FEATURE(...)                                                                                                        \
-    do {                                                                                                                         \
-        _Pragma("unroll") for (int i = 0; i < c.EACH; i++)                                                                       \
-        {                                                                                                                        \
-            __VA_ARGS__;                                                                                                         \
-        }                                                                                                                        \
-    } while (0)
-
 // Ends the product of a hidden layer, forward or back (hidden_forward, hidden_back): its results go to `first` and `second`, and to the cluster
 // as exchange k.
 template <class Operation, class Second, int WIDTH>
-static __device__ __forceinline__ void finish_hidden(const chain<WIDTH> &c, int k, const Operation (&op)[chain<WIDTH>::EACH],
+static __device__ __forceinline__ void finish_hidden(const chain<WIDTH> &c, int k, const Operation &op,
                                                      const painn_dual &first, const Second &second)
 {
-    EACH_FEATURE({
-        const element e = c.own(i);
-        const float sum = c.template sum<1>(CHAIN_ROWS, c.row, i);
-        c.send(k, c.row, e.f, c.s.n_features, op[i].finish(c.s.activation, e.there, first, second, sum));
-    });
+    const element e = c.own();
+    const numbers<WIDTH / CHAIN_COLUMNS> sum = c.template sum<1>(CHAIN_ROWS, c.row);
+    c.send(k, c.row, e.f, c.s.n_features, op.finish(c.s.activation, e.there, first, second, sum));
 }
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
@@ -44,45 +33,41 @@ template <int PARTS, int TANGENT, int WIDTH> static __device__ __forceinline__ v
     const painn_train_layer &L = s.layer[l];
     {
         chain_weights<WIDTH, 2, 2> w;
-        update_vectors<TANGENT> op[c.EACH];
+        update_vectors<TANGENT, c.EACH> op;
         w.load(s.weights.base + s.weights.layer[l].U, F, F, w.columns_of(c));
-        EACH_FEATURE(op[i].load(s, l, c.own(i)));
+        op.load(s, l, c.own());
         c.begin();
         c.load_rows(1, TANGENT ? L.mu1.tangent : L.mu1.value, 3, F, F, F);
         c.load_rows(0, TANGENT ? L.context.tangent : L.context.value, 1, F, 2 * F, 2 * F);
         c.rows_loaded();
         w.template multiply<PARTS, 3>(c, c.rows(1), F);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            float V[3], B[3];
-            for (int axis = 0; axis < 3; axis++) {
-                V[axis] = c.template sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, i, 0);
-                B[axis] = c.template sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, i, 1);
-            }
-            c.send(0, c.row, F + e.f, 2 * F, op[i].finish(s, l, e, V, B));
-        });
+        const element e = c.own();
+        numbers<c.EACH> V[3], B[3];
+        for (int axis = 0; axis < 3; axis++) {
+            V[axis] = c.template sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, 0);
+            B[axis] = c.template sum<2>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, 1);
+        }
+        c.send(0, c.row, F + e.f, 2 * F, op.finish(s, l, e, V, B));
     }
     {
         chain_weights<WIDTH, 1, 4> w;
-        hidden_forward<TANGENT> op[c.EACH];
+        hidden_forward<TANGENT, c.EACH> op;
         w.load(s.weights.base + s.weights.layer[l].M1, 2 * F, 0, w.columns_of(c));
-        EACH_FEATURE(op[i].load(F, c.own(i), L.g, s.weights.base + s.weights.layer[l].c1));
+        op.load(F, c.own(), L.g, s.weights.base + s.weights.layer[l].c1);
         c.receive(0);
         w.template multiply<PARTS, 1>(c, c.rows(0), 2 * F);
         finish_hidden(c, 1, op, L.g, L.s);
     }
     chain_weights<WIDTH, 3, 2> w;
-    update_features<TANGENT> op[c.EACH];
+    update_features<TANGENT, c.EACH> op;
     w.load(s.weights.base + s.weights.layer[l].M2, F, F, w.columns_of(c));
-    EACH_FEATURE(op[i].load(s, l, c.own(i)));
+    op.load(s, l, c.own());
     c.receive(1);
     w.template multiply<PARTS, 1>(c, c.rows(1), F);
-    EACH_FEATURE({
-        const element e = c.own(i);
-        float y[3];
-        for (int b = 0; b < 3; b++) y[b] = c.template sum<3>(CHAIN_ROWS, c.row, i, b);
-        c.send(2, c.row, e.f, F, op[i].finish(s, l, e, y));
-    });
+    const element e = c.own();
+    numbers<c.EACH> y[3];
+    for (int b = 0; b < 3; b++) y[b] = c.template sum<3>(CHAIN_ROWS, c.row, b);
+    c.send(2, c.row, e.f, F, op.finish(s, l, e, y));
 }
 
 // Message network of layer l, from exchange INPUT or (−1) from q of the previous kernel.
@@ -94,9 +79,9 @@ static __device__ __forceinline__ void message_net(const chain<WIDTH> &c, int l)
     const painn_train_layer &L = s.layer[l];
     {
         chain_weights<WIDTH, 1, 2> w;
-        hidden_forward<TANGENT> op[c.EACH];
+        hidden_forward<TANGENT, c.EACH> op;
         w.load(s.weights.base + s.weights.layer[l].W1, F, 0, w.columns_of(c));
-        EACH_FEATURE(op[i].load(F, c.own(i), L.h, s.weights.base + s.weights.layer[l].b1));
+        op.load(F, c.own(), L.h, s.weights.base + s.weights.layer[l].b1);
         if (INPUT < 0) {
             c.begin();
             c.load_rows(1, TANGENT ? s.q[l].tangent : s.q[l].value, 1, F, F, F);
@@ -108,16 +93,14 @@ static __device__ __forceinline__ void message_net(const chain<WIDTH> &c, int l)
         finish_hidden(c, INPUT + 1, op, L.h, L.a);
     }
     chain_weights<WIDTH, 3, 2> w;
-    message_output<TANGENT> op[c.EACH];
+    message_output<TANGENT, c.EACH> op;
     w.load(s.weights.base + s.weights.layer[l].W2, F, F, w.columns_of(c));
-    EACH_FEATURE(op[i].load(s, l, c.own(i)));
+    op.load(s, l, c.own());
     c.receive(INPUT + 1);
     w.template multiply<PARTS, 1>(c, c.rows(INPUT + 1), F);
-    EACH_FEATURE({
-        float x[3];
-        for (int b = 0; b < 3; b++) x[b] = c.template sum<3>(CHAIN_ROWS, c.row, i, b);
-        op[i].finish(s, l, c.own(i), x);
-    });
+    numbers<c.EACH> x[3];
+    for (int b = 0; b < 3; b++) x[b] = c.template sum<3>(CHAIN_ROWS, c.row, b);
+    op.finish(s, l, c.own(), x);
 }
 
 // ---- readout ------------------------------------------------------------------------------------------------------------
@@ -133,52 +116,41 @@ template <int WIDTH> static __device__ __forceinline__ void send_energy(const ch
 // From exchange 2. `q`: q̄ of the last layer's output; `next` is loaded for what follows. A block has units of 8 hidden numbers,
 // every blocks-th.
 template <int PARTS, int TANGENT, int WIDTH>
-static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adjoint<TANGENT> (&next)[chain<WIDTH>::EACH],
-                                               float (&q)[chain<WIDTH>::EACH])
+static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adjoint<TANGENT, chain<WIDTH>::EACH> &next,
+                                               numbers<chain<WIDTH>::EACH> &q)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features, H = s.n_hidden, l = s.n_layers;
     {
         chain_weights<WIDTH, 1, 2> w;
-        readout_hidden<TANGENT> op[c.EACH];
-        element hidden[c.EACH];
-        bool there[c.EACH];
-        const int n0 = 8 * (c.rank + c.blocks * w.unit());
+        readout_hidden<TANGENT, c.EACH> op;
+        const int n0 = 8 * (c.rank + c.blocks * w.unit()), f = 8 * (c.rank + c.blocks * (c.column / 8));
+        const bool there = f < H;
+        const element own = c.own(), hidden = {own.atom, (there ? f : 0) + c.column % 8, own.there && there};
         w.load(s.weights.base + s.weights.O1, F, 0, n0, n0 < H);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            const int f = 8 * (c.rank + c.blocks * ((i * CHAIN_COLUMNS + c.column) / 8));
-            there[i] = f < H;
-            hidden[i] = {e.atom, (f < H ? f : 0) + c.column % 8, e.there && f < H};
-            op[i].load(s, hidden[i]);
-        });
+        op.load(s, hidden);
         c.receive(2);
         w.template multiply<PARTS, 1>(c, c.rows(2), F);
+        numbers<c.EACH> term = {};
+        c.send(3, c.row, hidden.f, H, op.finish(s, hidden, c.template sum<1>(CHAIN_ROWS, c.row), term), there);
         float energy = 0;
-        EACH_FEATURE({
-            float term = 0;
-            const float bar = op[i].finish(s, hidden[i], c.template sum<1>(CHAIN_ROWS, c.row, i), term);
-            c.send(3, c.row, hidden[i].f, H, bar, there[i]);
-            energy += there[i] ? term : 0.0f;
-        });
+        for (int i = 0; i < c.EACH && there; i++) energy += term.v[i];
         if (!TANGENT) send_energy(c, energy);
     }
     chain_weights<WIDTH, 1, 2> w;
     w.load(painn_transposed_readout(&s), H, 0, w.columns_of(c));
-    EACH_FEATURE(next[i].load(s, l - 1, c.own(i)));
+    next.load(s, l - 1, c.own());
     c.receive(3);
     w.template multiply<PARTS, 1>(c, c.rows(3), H);
-    if (c.rank == 0 && c.column == 0 && c.own(0).there) {
+    if (c.rank == 0 && c.column == 0 && c.own().there) {
         const float *energies = (const float *)c.memory + CHAIN_ENERGIES / 4 + c.row;
         float energy = 0;
         for (int k = 0; k < c.blocks && !TANGENT; k++) energy += energies[k * CHAIN_ROWS];
-        write_energy<TANGENT>(s, c.own(0).atom, energy);
+        write_energy<TANGENT>(s, c.own().atom, energy);
     }
-    EACH_FEATURE({
-        const element e = c.own(i);
-        q[i] = c.template sum<1>(CHAIN_ROWS, c.row, i);
-        if (e.there) (TANGENT ? s.q_bar[l].tangent : s.q_bar[l].value)[(size_t)e.atom * F + e.f] = q[i];
-    });
+    const element e = c.own();
+    q = c.template sum<1>(CHAIN_ROWS, c.row);
+    if (e.there) put((TANGENT ? s.q_bar[l].tangent : s.q_bar[l].value) + (size_t)e.atom * F + e.f, q);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
@@ -186,17 +158,17 @@ static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adj
 // Message network of layer l, from x̄ of the previous kernel. `q`: q̄ of the layer's input; `next`: as of the readout, with NEXT.
 template <int PARTS, int TANGENT, bool NEXT, int WIDTH>
 static __device__ __forceinline__ void message_net_back(const chain<WIDTH> &c, int l,
-                                                        update_adjoint<TANGENT> (&next)[chain<WIDTH>::EACH],
-                                                        float (&q)[chain<WIDTH>::EACH])
+                                                        update_adjoint<TANGENT, chain<WIDTH>::EACH> &next,
+                                                        numbers<chain<WIDTH>::EACH> &q)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
     {
         chain_weights<WIDTH, 1, 6> w;
-        hidden_back<TANGENT> op[c.EACH];
+        hidden_back<TANGENT, c.EACH> op;
         w.load(painn_transposed(&s, l, PAINN_W2), 3 * F, 0, w.columns_of(c));
-        EACH_FEATURE(op[i].load(F, c.own(i), L.h, L.a_bar));
+        op.load(F, c.own(), L.h, L.a_bar);
         c.begin();
         c.load_rows(1, TANGENT ? L.x_bar.tangent : L.x_bar.value, 1, 3 * F, 3 * F, 3 * F);
         c.rows_loaded();
@@ -204,70 +176,60 @@ static __device__ __forceinline__ void message_net_back(const chain<WIDTH> &c, i
         finish_hidden(c, 0, op, L.h_bar, L.a_bar);
     }
     chain_weights<WIDTH, 1, 2> w;
-    features_back<TANGENT> op[c.EACH];
+    features_back<TANGENT, c.EACH> op;
     w.load(painn_transposed(&s, l, PAINN_W1), F, 0, w.columns_of(c));
-    EACH_FEATURE({
-        op[i].load(s, l, c.own(i));
-        if (NEXT) next[i].load(s, l - 1, c.own(i));
-    });
+    op.load(s, l, c.own());
+    if (NEXT) next.load(s, l - 1, c.own());
     c.receive(0);
     w.template multiply<PARTS, 1>(c, c.rows(0), F);
-    EACH_FEATURE(q[i] = op[i].finish(s, l, c.own(i), c.template sum<1>(CHAIN_ROWS, c.row, i)));
+    q = op.finish(s, l, c.own(), c.template sum<1>(CHAIN_ROWS, c.row));
 }
 
 // Update of layer l, from q̄ and μ̄ of its output. Exchanges from K on.
 template <int PARTS, int TANGENT, int K, int WIDTH>
 static __device__ __forceinline__ void update_back(const chain<WIDTH> &c, int l,
-                                                   const update_adjoint<TANGENT> (&adjoint)[chain<WIDTH>::EACH],
-                                                   const float (&q)[chain<WIDTH>::EACH])
+                                                   const update_adjoint<TANGENT, chain<WIDTH>::EACH> &adjoint,
+                                                   const numbers<chain<WIDTH>::EACH> &q)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
-    EACH_FEATURE({
-        const element e = c.own(i);
-        float y[3];
-        adjoint[i].finish(s, l, e, q[i], y);
-        for (int b = 0; b < 3; b++) c.send(K, c.row, b * F + e.f, 3 * F, y[b]);
-    });
+    const element e = c.own();
+    numbers<c.EACH> y[3];
+    adjoint.finish(s, l, e, q, y);
+    for (int b = 0; b < 3; b++) c.send(K, c.row, b * F + e.f, 3 * F, y[b]);
     {
         chain_weights<WIDTH, 1, 6> w;
-        hidden_back<TANGENT> op[c.EACH];
+        hidden_back<TANGENT, c.EACH> op;
         w.load(painn_transposed(&s, l, PAINN_M2), 3 * F, 0, w.columns_of(c));
-        EACH_FEATURE(op[i].load(F, c.own(i), L.g, L.s_bar));
+        op.load(F, c.own(), L.g, L.s_bar);
         c.receive(K);
         w.template multiply<PARTS, 1>(c, c.rows(K), 3 * F);
         finish_hidden(c, K + 1, op, L.g_bar, L.s_bar);
     }
     {
         chain_weights<WIDTH, 2, 2> w;
-        norm_back<TANGENT> op[c.EACH];
+        norm_back<TANGENT, c.EACH> op;
         w.load(painn_transposed(&s, l, PAINN_M1), F, F, w.columns_of(c));
-        EACH_FEATURE(op[i].load(s, l, c.own(i)));
+        op.load(s, l, c.own());
         c.receive(K + 1);
         w.template multiply<PARTS, 1>(c, c.rows(K + 1), F);
-        EACH_FEATURE({
-            const element e = c.own(i);
-            const float p = c.template sum<2>(CHAIN_ROWS, c.row, i, 0), n_bar = c.template sum<2>(CHAIN_ROWS, c.row, i, 1);
-            float V[3], B[3];
-            op[i].finish(s, l, e, q[i], p, n_bar, V, B);
-            for (int axis = 0; axis < 3; axis++) {
-                c.send(K + 2, axis * CHAIN_ROWS + c.row, e.f, 2 * F, V[axis]);
-                c.send(K + 2, axis * CHAIN_ROWS + c.row, F + e.f, 2 * F, B[axis]);
-            }
-        });
+        numbers<c.EACH> V[3], B[3];
+        op.finish(s, l, e, q, c.template sum<2>(CHAIN_ROWS, c.row, 0), c.template sum<2>(CHAIN_ROWS, c.row, 1), V, B);
+        for (int axis = 0; axis < 3; axis++) {
+            c.send(K + 2, axis * CHAIN_ROWS + c.row, e.f, 2 * F, V[axis]);
+            c.send(K + 2, axis * CHAIN_ROWS + c.row, F + e.f, 2 * F, B[axis]);
+        }
     }
     chain_weights<WIDTH, 1, 4> w;
-    vector_back<TANGENT> op[c.EACH];
+    vector_back<TANGENT, c.EACH> op;
     w.load(painn_transposed(&s, l, PAINN_U), 2 * F, 0, w.columns_of(c));
-    EACH_FEATURE(op[i].load(s, l, c.own(i)));
+    op.load(s, l, c.own());
     c.receive(K + 2);
     w.template multiply<PARTS, 3>(c, c.rows(K + 2), 2 * F);
-    EACH_FEATURE({
-        float mu[3];
-        for (int axis = 0; axis < 3; axis++) mu[axis] = c.template sum<1>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row, i);
-        op[i].finish(s, l, c.own(i), mu);
-    });
+    numbers<c.EACH> mu[3];
+    for (int axis = 0; axis < 3; axis++) mu[axis] = c.template sum<1>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row);
+    op.finish(s, l, e, mu);
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------------------------
@@ -298,8 +260,8 @@ static __global__ void __launch_bounds__(CHAIN_THREADS, 2) node_chain(node_step 
     const int l = step.l;
     if (threadIdx.x == 0) expect_all<PIECES>(c, !TANGENT);
     c.announce();
-    update_adjoint<TANGENT> adjoint[c.EACH];
-    float q[c.EACH] = {};
+    update_adjoint<TANGENT, c.EACH> adjoint;
+    numbers<c.EACH> q = {};
     if (PIECES & CHAIN_UPDATE) update<PARTS, TANGENT>(c, l);
     if (PIECES & CHAIN_NET) message_net<PARTS, TANGENT, PIECES & CHAIN_UPDATE ? 2 : -1>(c, PIECES & CHAIN_UPDATE ? l + 1 : l);
     if (PIECES & CHAIN_READOUT) readout<PARTS, TANGENT>(c, adjoint, q);

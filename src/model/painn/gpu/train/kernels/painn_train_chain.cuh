@@ -8,7 +8,7 @@
 
 enum {
     CHAIN_ROWS = 16,
-    CHAIN_COLUMNS = 16, /* features that neighboring threads have */
+    CHAIN_COLUMNS = 16, /* threads of a row */
     CHAIN_THREADS = CHAIN_ROWS * CHAIN_COLUMNS,
     CHAIN_EXCHANGES = 8,
     CHAIN_BLOCKS = PAINN_TRAIN_MAX_FEATURES / CHAIN_COLUMNS, /* of a cluster at most */
@@ -52,13 +52,14 @@ static inline int chain_bytes(int width, int pieces, int F)
 
 /* A block of a cluster with WIDTH features, as one of its threads sees it. */
 template <int WIDTH> struct chain {
-    enum { EACH = WIDTH / CHAIN_COLUMNS, SPLITS = chain_splits(WIDTH) }; /* EACH: features of a thread */
+    enum { EACH = WIDTH / CHAIN_COLUMNS, SPLITS = chain_splits(WIDTH), SENDERS = 4 / EACH };
+    /* EACH: neighboring features of a thread; SENDERS: threads that send four numbers together, each to every SENDERS-th block */
     const painn_train_step &s;
     uint4 *memory;
     float *buffer[2], *sums;
-    int rank, blocks, row, column; /* column: the first of the thread's features in the block */
+    int rank, blocks, row, column; /* column: of the thread's first feature in the block */
     int first, n;                  /* atom of row 0, atoms of the batch */
-    cluster_base peer[2];          /* that this lane sends to: ranks lane % 4 and lane % 4 + 4 */
+    cluster_base peer[2];          /* that this lane sends to: ranks lane % SENDERS and lane % SENDERS + SENDERS */
 
     __device__ __forceinline__ uint64_t *mbarrier(int exchange) const
     {
@@ -71,19 +72,21 @@ template <int WIDTH> struct chain {
         blocks = F / WIDTH;
         rank = (int)blockIdx.x % blocks;
         row = (int)threadIdx.x / CHAIN_COLUMNS;
-        column = (int)threadIdx.x % CHAIN_COLUMNS;
+        column = (int)threadIdx.x % CHAIN_COLUMNS * EACH;
         buffer[0] = (float *)memory + CHAIN_BUFFERS / 4;
         buffer[1] = buffer[0] + chain_buffer(pieces, 0, F);
         sums = buffer[1] + chain_buffer(pieces, 1, F);
         first = (int)blockIdx.x / blocks * CHAIN_ROWS;
         n = s.call->n_atoms; /* written two kernels ago at the latest */
-        peer[0] = cluster_map(memory, min((int)threadIdx.x % 4, blocks - 1));
-        peer[1] = cluster_map(memory, min((int)threadIdx.x % 4 + 4, blocks - 1));
+        for (int k = 0; k < 2; k++) peer[k] = cluster_map(memory, min(receiver(k), blocks - 1));
     }
-    /* Feature i of the thread. */
-    __device__ __forceinline__ element own(int i) const
+    static __device__ __forceinline__ int receiver(int k)
     {
-        return {max(0, min(first + row, n - 1)), rank * WIDTH + i * CHAIN_COLUMNS + column, first + row < n};
+        return (int)threadIdx.x % SENDERS + SENDERS * k;
+    }
+    __device__ __forceinline__ element own() const
+    {
+        return {max(0, min(first + row, n - 1)), rank * WIDTH + column, first + row < n};
     }
 
     /* ---- exchanges */
@@ -114,21 +117,20 @@ template <int WIDTH> struct chain {
     {
         mbarrier_wait_bytes(mbarrier(exchange));
     }
-    /* A number for column `to` of a row of `width` in all blocks; four neighbors have neighboring columns. By whole warps. */
-    __device__ __forceinline__ void send(int exchange, int to_row, int to, int width, float v, bool valid = true) const
+    /* Numbers for the columns from `to` on of a row of `width` in all blocks; neighboring lanes have neighboring columns. By whole
+     * warps. */
+    __device__ __forceinline__ void send(int exchange, int to_row, int to, int width, const numbers<EACH> &v,
+                                         bool valid = true) const
     {
-        const int lane = (int)threadIdx.x % 32, quad = lane & ~3;
-        float4 four;
-        four.x = __shfl_sync(0xffffffffu, v, quad);
-        four.y = __shfl_sync(0xffffffffu, v, quad + 1);
-        four.z = __shfl_sync(0xffffffffu, v, quad + 2);
-        four.w = __shfl_sync(0xffffffffu, v, quad + 3);
+        const int first_lane = (int)threadIdx.x % 32 & ~(SENDERS - 1);
+        float four[4];
+        for (int k = 0; k < 4; k++) four[k] = __shfl_sync(0xffffffffu, v.v[k % EACH], first_lane + k / EACH);
         const float *there = buffer[exchange & 1] + to_row * (width + TF32_ROW_PAD) + (to & ~3);
         const uint32_t offset = (uint32_t)((const char *)there - (const char *)memory), open = 8u * (uint32_t)exchange;
-        const uint4 bits =
-            make_uint4(__float_as_uint(four.x), __float_as_uint(four.y), __float_as_uint(four.z), __float_as_uint(four.w));
+        const uint4 bits = make_uint4(__float_as_uint(four[0]), __float_as_uint(four[1]), __float_as_uint(four[2]),
+                                      __float_as_uint(four[3]));
         for (int k = 0; k < 2; k++)
-            if (valid && lane % 4 + 4 * k < blocks) store_async(peer[k], offset, open, bits);
+            if (valid && receiver(k) < blocks) store_async(peer[k], offset, open, bits);
     }
 
     /* ---- rows that the previous kernel wrote */
@@ -153,12 +155,12 @@ template <int WIDTH> struct chain {
 
     /* ---- sums of a product with NB blocks of columns */
 
-    /* Of feature i of the thread. */
-    template <int NB> __device__ __forceinline__ float sum(int rows, int r, int i, int b = 0) const
+    /* Of the thread's features, in row r of `rows`. */
+    template <int NB> __device__ __forceinline__ numbers<EACH> sum(int rows, int r, int b = 0) const
     {
-        const float *from = sums + r * (WIDTH * NB + 4) + WIDTH * b + i * CHAIN_COLUMNS + column;
-        float total = 0;
-        for (int k = 0; k < SPLITS; k++) total += from[k * rows * (WIDTH * NB + 4)];
+        const float *from = sums + r * (WIDTH * NB + 4) + WIDTH * b + column;
+        numbers<EACH> total = numbers_at<EACH>(from);
+        for (int k = 1; k < SPLITS; k++) total = total + numbers_at<EACH>(from + k * rows * (WIDTH * NB + 4));
         return total;
     }
 };

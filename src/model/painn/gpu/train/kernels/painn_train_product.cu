@@ -117,33 +117,34 @@ static __device__ __forceinline__ bool product_tile(const product_operands &o, c
     return true;
 }
 
-template <int MT, int NC, int NB> static __device__ __forceinline__ float sum_of(int b, int atom, int axis, int column)
+// Sums of N neighboring columns.
+template <int MT, int NC, int NB, int N> static __device__ __forceinline__ numbers<N> sum_of(int b, int atom, int axis, int column)
 {
     typedef product_shape<MT, NC, NB> Shape;
     DYNAMIC_SHARED(memory);
-    return ((const float *)memory)[(b * Shape::ROWS + row_of<MT>(atom, axis)) * Shape::SUM_STRIDE + column];
+    return numbers_at<N>((const float *)memory + (b * Shape::ROWS + row_of<MT>(atom, axis)) * Shape::SUM_STRIDE + column);
 }
 
-// Loads and finishes an operation for each element of a block; `finish` gets the row and column of its sums. The operands of UNITS
-// elements are requested together.
-template <typename Shape, typename Operation, int UNITS, typename Load, typename Finish>
+// Loads and finishes an operation for each N elements of a block; `finish` gets the row and column of their sums. The operands of UNITS
+// times N elements are requested together.
+template <typename Shape, template <int, int> class Operation, int TANGENT, int N, int UNITS, typename Load, typename Finish>
 static __device__ __forceinline__ void each_element(const product_place &p, int n_atoms, Load load, Finish finish)
 {
-    enum { ELEMENTS = Shape::ATOMS * Shape::FEATURES };
-    static_assert(ELEMENTS % (UNITS * THREADS) == 0, "whole units");
-    for (int first = (int)threadIdx.x; first < ELEMENTS; first += UNITS * THREADS) {
-        Operation op[UNITS];
+    enum { ROW = Shape::FEATURES / N, PIECES = Shape::ATOMS * ROW };
+    static_assert(PIECES % THREADS == 0, "whole pieces for each thread");
+    for (int first = (int)threadIdx.x; first < PIECES; first += UNITS * THREADS) {
+        Operation<TANGENT, N> op[UNITS];
 #pragma unroll
         for (int unit = 0; unit < UNITS; unit++) {
             const int k = first + unit * THREADS;
-            const element e = {p.first + k / Shape::FEATURES, p.n0 + k % Shape::FEATURES, true};
-            if (e.atom < n_atoms) load(op[unit], e);
+            const element e = {p.first + k / ROW, p.n0 + k % ROW * N, true};
+            if (k < PIECES && e.atom < n_atoms) load(op[unit], e);
         }
 #pragma unroll
         for (int unit = 0; unit < UNITS; unit++) {
             const int k = first + unit * THREADS;
-            const element e = {p.first + k / Shape::FEATURES, p.n0 + k % Shape::FEATURES, true};
-            if (e.atom < n_atoms) finish(op[unit], e, k / Shape::FEATURES, k % Shape::FEATURES);
+            const element e = {p.first + k / ROW, p.n0 + k % ROW * N, true};
+            if (k < PIECES && e.atom < n_atoms) finish(op[unit], e, k / ROW, k % ROW * N);
         }
     }
 }
@@ -175,16 +176,16 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) hidden_product(node_st
     const painn_dual &h = of_message ? L.h : L.g;
     float *adjoint = of_message ? L.a_bar : L.s_bar;
     if (back)
-        each_element<Shape, hidden_back<TANGENT>, 4>(
-            p, s.call->n_atoms, [&](hidden_back<TANGENT> &op, const element &e) { op.load(F, e, h, adjoint); },
-            [&](const hidden_back<TANGENT> &op, const element &, int row, int column) {
-                op.finish(s.activation, true, of_message ? L.h_bar : L.g_bar, adjoint, sum_of<MT, MT, 1>(0, row, 0, column));
+        each_element<Shape, hidden_back, TANGENT, 4, 2>(
+            p, s.call->n_atoms, [&](hidden_back<TANGENT, 4> &op, const element &e) { op.load(F, e, h, adjoint); },
+            [&](const hidden_back<TANGENT, 4> &op, const element &, int row, int column) {
+                op.finish(s.activation, true, of_message ? L.h_bar : L.g_bar, adjoint, sum_of<MT, MT, 1, 4>(0, row, 0, column));
             });
     else
-        each_element<Shape, hidden_forward<TANGENT>, 4>(
-            p, s.call->n_atoms, [&](hidden_forward<TANGENT> &op, const element &e) { op.load(F, e, h, bias); },
-            [&](const hidden_forward<TANGENT> &op, const element &, int row, int column) {
-                op.finish(s.activation, true, h, of_message ? L.a : L.s, sum_of<MT, MT, 1>(0, row, 0, column));
+        each_element<Shape, hidden_forward, TANGENT, 4, 4>(
+            p, s.call->n_atoms, [&](hidden_forward<TANGENT, 4> &op, const element &e) { op.load(F, e, h, bias); },
+            [&](const hidden_forward<TANGENT, 4> &op, const element &, int row, int column) {
+                op.finish(s.activation, true, h, of_message ? L.a : L.s, sum_of<MT, MT, 1, 4>(0, row, 0, column));
             });
 }
 
@@ -197,11 +198,11 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
                                 F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
-    each_element<Shape, message_output<TANGENT>, 4>(
-        p, s.call->n_atoms, [&](message_output<TANGENT> &op, const element &e) { op.load(s, l, e); },
-        [&](const message_output<TANGENT> &op, const element &e, int row, int column) {
-            float x[3];
-            for (int b = 0; b < 3; b++) x[b] = sum_of<MT, 1, 3>(b, row, 0, column);
+    each_element<Shape, message_output, TANGENT, 4, 2>(
+        p, s.call->n_atoms, [&](message_output<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
+        [&](const message_output<TANGENT, 4> &op, const element &e, int row, int column) {
+            numbers<4> x[3];
+            for (int b = 0; b < 3; b++) x[b] = sum_of<MT, 1, 3, 4>(b, row, 0, column);
             op.finish(s, l, e, x);
         });
 }
@@ -215,13 +216,13 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREA
     const product_operands o = {TANGENT ? L.mu1.tangent : L.mu1.value, s.weights.base + s.weights.layer[l].U, F, F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, 3, 1, 2>(o, s.call, p)) return;
-    each_element<Shape, update_vectors<TANGENT>, 4>(
-        p, s.call->n_atoms, [&](update_vectors<TANGENT> &op, const element &e) { op.load(s, l, e); },
-        [&](const update_vectors<TANGENT> &op, const element &e, int row, int column) {
-            float V[3], B[3];
+    each_element<Shape, update_vectors, TANGENT, 4, 1>(
+        p, s.call->n_atoms, [&](update_vectors<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
+        [&](const update_vectors<TANGENT, 4> &op, const element &e, int row, int column) {
+            numbers<4> V[3], B[3];
             for (int axis = 0; axis < 3; axis++) {
-                V[axis] = sum_of<3, 1, 2>(0, row, axis, column);
-                B[axis] = sum_of<3, 1, 2>(1, row, axis, column);
+                V[axis] = sum_of<3, 1, 2, 4>(0, row, axis, column);
+                B[axis] = sum_of<3, 1, 2, 4>(1, row, axis, column);
             }
             op.finish(s, l, e, V, B);
         });
@@ -236,26 +237,28 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
                                 F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
-    each_element<Shape, update_features<TANGENT>, 4>(
-        p, s.call->n_atoms, [&](update_features<TANGENT> &op, const element &e) { op.load(s, l, e); },
-        [&](const update_features<TANGENT> &op, const element &e, int row, int column) {
-            float y[3];
-            for (int b = 0; b < 3; b++) y[b] = sum_of<MT, 1, 3>(b, row, 0, column);
+    each_element<Shape, update_features, TANGENT, 4, 1>(
+        p, s.call->n_atoms, [&](update_features<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
+        [&](const update_features<TANGENT, 4> &op, const element &e, int row, int column) {
+            numbers<4> y[3];
+            for (int b = 0; b < 3; b++) y[b] = sum_of<MT, 1, 3, 4>(b, row, 0, column);
             op.finish(s, l, e, y);
         });
 }
+
+enum { ADJOINT_FEATURES = 4 }; // of a thread of output_adjoint
 
 template <int TANGENT> static __global__ void __launch_bounds__(THREADS) output_adjoint(node_step step)
 {
     wait_for_previous();
     let_next_start();
-    const int F = step.s.n_features, k = (int)(blockIdx.x * THREADS + threadIdx.x);
+    const int F = step.s.n_features, k = (int)(blockIdx.x * THREADS + threadIdx.x) * ADJOINT_FEATURES;
     const element e = {k / F, k % F, true};
     if (e.atom >= step.s.call->n_atoms) return;
-    update_adjoint<TANGENT> op;
-    float y[3];
+    update_adjoint<TANGENT, ADJOINT_FEATURES> op;
+    numbers<ADJOINT_FEATURES> y[3];
     op.load(step.s, step.l, e);
-    op.finish(step.s, step.l, e, load_q_bar<TANGENT>(step.s, step.l, e), y);
+    op.finish(step.s, step.l, e, load_q_bar<TANGENT, ADJOINT_FEATURES>(step.s, step.l, e), y);
 }
 
 template <int PARTS, int TANGENT, int MT, int BLOCKS>
@@ -268,12 +271,12 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) norm_product(node_step
     const product_operands o = {TANGENT ? L.g_bar.tangent : L.g_bar.value, painn_transposed(&s, l, PAINN_M1), F, F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 2>(o, s.call, p)) return;
-    each_element<Shape, norm_back<TANGENT>, 2>(
-        p, s.call->n_atoms, [&](norm_back<TANGENT> &op, const element &e) { op.load(s, l, e); },
-        [&](const norm_back<TANGENT> &op, const element &e, int row, int column) {
-            float V[3], B[3];
-            op.finish(s, l, e, load_q_bar<TANGENT>(s, l, e), sum_of<MT, 1, 2>(0, row, 0, column),
-                      sum_of<MT, 1, 2>(1, row, 0, column), V, B);
+    each_element<Shape, norm_back, TANGENT, 2, 1>(
+        p, s.call->n_atoms, [&](norm_back<TANGENT, 2> &op, const element &e) { op.load(s, l, e); },
+        [&](const norm_back<TANGENT, 2> &op, const element &e, int row, int column) {
+            numbers<2> V[3], B[3];
+            op.finish(s, l, e, load_q_bar<TANGENT, 2>(s, l, e), sum_of<MT, 1, 2, 2>(0, row, 0, column),
+                      sum_of<MT, 1, 2, 2>(1, row, 0, column), V, B);
         });
 }
 
@@ -287,11 +290,11 @@ template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds
                                 0};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, 3, NC, 1>(o, s.call, p)) return;
-    each_element<Shape, vector_back<TANGENT>, 4>(
-        p, s.call->n_atoms, [&](vector_back<TANGENT> &op, const element &e) { op.load(s, l, e); },
-        [&](const vector_back<TANGENT> &op, const element &e, int row, int column) {
-            float mu[3];
-            for (int axis = 0; axis < 3; axis++) mu[axis] = sum_of<3, NC, 1>(0, row, axis, column);
+    each_element<Shape, vector_back, TANGENT, 4, 2>(
+        p, s.call->n_atoms, [&](vector_back<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
+        [&](const vector_back<TANGENT, 4> &op, const element &e, int row, int column) {
+            numbers<4> mu[3];
+            for (int axis = 0; axis < 3; axis++) mu[axis] = sum_of<3, NC, 1, 4>(0, row, axis, column);
             op.finish(s, l, e, mu);
         });
 }
@@ -306,10 +309,10 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) message_product_back(n
     const product_operands o = {TANGENT ? from.tangent : from.value, painn_transposed(&s, l, PAINN_W1), F, 0};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
-    each_element<Shape, features_back<TANGENT>, 4>(
-        p, s.call->n_atoms, [&](features_back<TANGENT> &op, const element &e) { op.load(s, l, e); },
-        [&](const features_back<TANGENT> &op, const element &e, int row, int column) {
-            op.finish(s, l, e, sum_of<MT, MT, 1>(0, row, 0, column));
+    each_element<Shape, features_back, TANGENT, 4, 4>(
+        p, s.call->n_atoms, [&](features_back<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
+        [&](const features_back<TANGENT, 4> &op, const element &e, int row, int column) {
+            op.finish(s, l, e, sum_of<MT, MT, 1, 4>(0, row, 0, column));
         });
 }
 
@@ -399,8 +402,9 @@ extern "C" int painn_train_launch_node(const painn_train_step *step, const painn
     }
     case PAINN_UPDATE_NET_BACK: {
         int error =
-            launch(tangent ? output_adjoint<1> : output_adjoint<0>, (plan->n_atoms * step->n_features + THREADS - 1) / THREADS,
-                   THREADS, 0, 1, plan->overlap, stream, node);
+            launch(tangent ? output_adjoint<1> : output_adjoint<0>,
+                   (plan->n_atoms * step->n_features / ADJOINT_FEATURES + THREADS - 1) / THREADS, THREADS, 0, 1, plan->overlap,
+                   stream, node);
         if (!error) error = launch_product(step, plan, 5, l, tangent, stream);
         return error ? error : launch_product(step, plan, 6, l, tangent, stream);
     }

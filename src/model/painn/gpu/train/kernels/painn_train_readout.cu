@@ -67,11 +67,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
         EACH_SUM(1, 1, {
             const int atom = first + row;
             const element own = {min(atom, n - 1), 8 * unit + column, keep && atom < n};
-            readout_hidden<TANGENT> op;
-            float term = 0;
+            readout_hidden<TANGENT, 1> op;
+            numbers<1> term = {};
             op.load(s, own);
-            hidden[row * narrow + own.f] = op.finish(s, own, sum[m][c][0][e], term);
-            if (!TANGENT) terms[row * narrow + own.f] = term;
+            hidden[row * narrow + own.f] = op.finish(s, own, all_of<1>(sum[m][c][0][e]), term).v[0];
+            if (!TANGENT) terms[row * narrow + own.f] = term.v[0];
         });
     }
     __syncthreads();
