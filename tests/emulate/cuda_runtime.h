@@ -16,7 +16,8 @@ struct dim3 {
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative = 2,
     cudaLaunchAttributeClusterDimension = 4,
-    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+    cudaLaunchAttributePreferredSharedMemoryCarveout = 14
 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
@@ -25,6 +26,7 @@ struct cudaLaunchAttribute {
             unsigned x, y, z;
         } clusterDim;
         int cooperative, programmaticStreamSerializationAllowed;
+        unsigned sharedMemCarveout;
     } val;
 };
 struct cudaLaunchConfig_t {

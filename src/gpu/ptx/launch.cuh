@@ -11,15 +11,17 @@
 #endif
 #include <cuda_runtime.h>
 
-/* Bits of `overlap`: 1, the kernel may start while the previous one ends; this one, all blocks run at once (cooperative launch). */
-enum { LAUNCH_TOGETHER = 2 };
+/* Bits of `overlap`: 1, the kernel may start while the previous one ends; all blocks run at once (cooperative launch); shared memory has a
+ * fixed share of what it and the L1 cache have together. Between kernels with different shares, as the driver chooses them otherwise, a
+ * multiprocessor must be idle, so that kernels do not overlap. */
+enum { LAUNCH_TOGETHER = 2, LAUNCH_SHARED = 4, LAUNCH_SHARED_PERCENT = 74 };
 
 template <typename Step, typename... Extra>
 static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, size_t shared_bytes, int cluster, int overlap,
                   void *stream, const Step &step, Extra... extra)
 {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attributes[3];
+    cudaLaunchAttribute attributes[4];
     config.gridDim = dim3((unsigned)n_blocks);
     config.blockDim = dim3((unsigned)n_threads);
     config.dynamicSmemBytes = shared_bytes;
@@ -39,6 +41,10 @@ static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, s
         attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
         config.numAttrs++;
+    }
+    if (overlap & LAUNCH_SHARED) {
+        attributes[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        attributes[config.numAttrs++].val.sharedMemCarveout = LAUNCH_SHARED_PERCENT;
     }
     return (int)cudaLaunchKernelEx(&config, kernel, step, extra...);
 }

@@ -41,7 +41,7 @@ enum {
 /* One weight matrix y = x Wᵀ (+ bias) and the rows it was used on: G = ȳ̇ᵀ x + ȳᵀ ẋ, of the bias Σ ȳ̇. n_in 0: only column
  * sums of `left_tangent`. Without ẋ (NULL: it is 0), ȳ is not read. */
 typedef struct gpu_weight_job {
-    const float *left, *left_tangent;   /* ȳ, ȳ̇ [rows][n_out] */
+    const float *left, *left_tangent;   /* ȳ, ȳ̇ [rows][n_out]; with TF32 rounded (tf32_operand), but for column sums alone */
     const float *right, *right_tangent; /* x, ẋ [rows][n_in] */
     int32_t n_out, n_in, rows_per_atom, has_bias;
     int32_t first_block, n_tiles, n_splits; /* blocks n_tiles · n_splits: split s has rows from s · split_rows on */
@@ -89,6 +89,9 @@ typedef struct gpu_optimizer {
     gpu_train_sums *sums;
     const gpu_train_call *call;
 } gpu_optimizer;
+
+/* Bits of `overlap`, those of gpu/ptx/launch.cuh: programmatic launches; one share of shared memory for all kernels of a step. */
+enum { GPU_TRAIN_OVERLAP = 1, GPU_TRAIN_SHARED = 4 };
 
 /* ---- launches; results are cudaError_t. `stream` is a cudaStream_t. `parts` 1: TF32, 3: close to float32. */
 int gpu_launch_weight_gradients(const gpu_weight_job *jobs, int n_jobs, int n_blocks, const gpu_train_call *call, int parts,

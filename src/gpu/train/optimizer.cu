@@ -14,6 +14,8 @@
 
 enum { THREADS = 256, SUM_THREADS = GPU_GRADIENT_THREADS };
 
+static_assert((int)GPU_TRAIN_SHARED == (int)LAUNCH_SHARED, "bits of a launch");
+
 // Sum over a block of N threads, the same in all threads; any number of calls.
 template <int N> static __device__ double block_sum(double value)
 {

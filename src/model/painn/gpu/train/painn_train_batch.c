@@ -116,7 +116,8 @@ static int at_most(int n, int capacity)
     return n < capacity ? n : capacity;
 }
 
-enum { CHAIN_ATOMS = 8 }; // for each multiprocessor
+// Chains: up to so many atoms for each multiprocessor; a block has 16 atoms and, where there are few, 16 features.
+enum { CHAIN_ATOMS = 8, CHAIN_TILE = 16 };
 
 static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
 {
@@ -127,6 +128,8 @@ static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *ca
                              .overlap = t->overlap,
                              .n_multiprocessors = t->n_multiprocessors};
     plan.chains = t->chains && plan.n_atoms <= CHAIN_ATOMS * t->n_multiprocessors;
+    const int blocks = (plan.n_atoms + CHAIN_TILE - 1) / CHAIN_TILE * (t->step.n_features / CHAIN_TILE);
+    if (plan.chains && blocks <= t->n_multiprocessors) plan.overlap |= GPU_TRAIN_SHARED; // larger ones need the L1 cache
     return plan;
 }
 
