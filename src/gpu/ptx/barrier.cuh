@@ -13,6 +13,13 @@ static __device__ __forceinline__ void cluster_arrive()
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+/* The same without waiting for the whole GPU to see this thread's stores, of which only mbarriers matter (mbarrier_init_fence). */
+static __device__ __forceinline__ void cluster_arrive_relaxed()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 static __device__ __forceinline__ void cluster_wait()
 {
 #if __CUDA_ARCH__ >= 900

@@ -64,6 +64,18 @@ template <int PARTS> static __device__ __forceinline__ void tf32_split(float val
     low = PARTS == 3 ? __float_as_uint(value - __uint_as_float(high)) : 0u;
 }
 
+/* A number that becomes an operand of products: with PARTS = 1 rounded to TF32 once, where it is stored. */
+template <int PARTS> static __device__ __forceinline__ float tf32_operand(float value)
+{
+    return PARTS == 1 ? __uint_as_float((__float_as_uint(value) + 0x1000u) & 0xffffe000u) : value;
+}
+/* The same bits as those of tf32_split, without rounding a number that was. */
+template <int PARTS, bool ROUNDED> static __device__ __forceinline__ void tf32_bits(float value, uint32_t &high, uint32_t &low)
+{
+    tf32_split<PARTS>(value, high, low);
+    if (PARTS == 1 && ROUNDED) high = __float_as_uint(value);
+}
+
 template <int PARTS>
 static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_t (&a_high)[4], const uint32_t (&a_low)[4],
                                                     const uint32_t (&b_high)[2], const uint32_t (&b_low)[2])
@@ -75,8 +87,8 @@ static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_
     tf32_mma(d, a_high, b_high);
 }
 
-/* 16 terms. The tensor cores truncate their sums, so that with PARTS = 3 they add up only these terms, and float32 additions the rest. */
-template <int PARTS, int MT, int NC, int NB>
+/* 16 terms. With PARTS = 1 weights are rounded to TF32, and with ROUNDED all operands. The tensor cores truncate their sums, so that with PARTS = 3 they add up only these terms, and float32 additions the rest. */
+template <int PARTS, bool ROUNDED, int MT, int NC, int NB>
 static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, const float4 (&v)[NC][NB],
                                                  float (&sum)[MT][NC][NB][4])
 {
@@ -86,24 +98,24 @@ static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, c
     for (int m = 0; m < MT; m++) {
         const float4 upper = *(const float4 *)(a + (16 * m + g) * a_stride + 4 * t);
         const float4 lower = *(const float4 *)(a + (16 * m + g + 8) * a_stride + 4 * t);
-        tf32_split<PARTS>(upper.x, a_high[m][0][0], a_low[m][0][0]);
-        tf32_split<PARTS>(lower.x, a_high[m][0][1], a_low[m][0][1]);
-        tf32_split<PARTS>(upper.y, a_high[m][0][2], a_low[m][0][2]);
-        tf32_split<PARTS>(lower.y, a_high[m][0][3], a_low[m][0][3]);
-        tf32_split<PARTS>(upper.z, a_high[m][1][0], a_low[m][1][0]);
-        tf32_split<PARTS>(lower.z, a_high[m][1][1], a_low[m][1][1]);
-        tf32_split<PARTS>(upper.w, a_high[m][1][2], a_low[m][1][2]);
-        tf32_split<PARTS>(lower.w, a_high[m][1][3], a_low[m][1][3]);
+        tf32_bits<PARTS, ROUNDED>(upper.x, a_high[m][0][0], a_low[m][0][0]);
+        tf32_bits<PARTS, ROUNDED>(lower.x, a_high[m][0][1], a_low[m][0][1]);
+        tf32_bits<PARTS, ROUNDED>(upper.y, a_high[m][0][2], a_low[m][0][2]);
+        tf32_bits<PARTS, ROUNDED>(lower.y, a_high[m][0][3], a_low[m][0][3]);
+        tf32_bits<PARTS, ROUNDED>(upper.z, a_high[m][1][0], a_low[m][1][0]);
+        tf32_bits<PARTS, ROUNDED>(lower.z, a_high[m][1][1], a_low[m][1][1]);
+        tf32_bits<PARTS, ROUNDED>(upper.w, a_high[m][1][2], a_low[m][1][2]);
+        tf32_bits<PARTS, ROUNDED>(lower.w, a_high[m][1][3], a_low[m][1][3]);
     }
 #pragma unroll
     for (int c = 0; c < NC; c++)
 #pragma unroll
         for (int b = 0; b < NB; b++) {
             uint32_t b_high[2][2], b_low[2][2];
-            tf32_split<PARTS>(v[c][b].x, b_high[0][0], b_low[0][0]);
-            tf32_split<PARTS>(v[c][b].y, b_high[0][1], b_low[0][1]);
-            tf32_split<PARTS>(v[c][b].z, b_high[1][0], b_low[1][0]);
-            tf32_split<PARTS>(v[c][b].w, b_high[1][1], b_low[1][1]);
+            tf32_bits<PARTS, true>(v[c][b].x, b_high[0][0], b_low[0][0]);
+            tf32_bits<PARTS, true>(v[c][b].y, b_high[0][1], b_low[0][1]);
+            tf32_bits<PARTS, true>(v[c][b].z, b_high[1][0], b_low[1][0]);
+            tf32_bits<PARTS, true>(v[c][b].w, b_high[1][1], b_low[1][1]);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 if (PARTS == 1) {
@@ -132,7 +144,7 @@ static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, c
 /* sum[m][c][b] += A Wᵀ for one warp: 16 MT rows of `a` (shared memory, row stride `a_stride`) times the rows n0 + 8 c + b · block
  * of W, c < NC, b < NB, over `depth` (a multiple of 16) terms; `w_stride` is W's row stride. Sums are laid out as those of
  * tf32_mma. */
-template <int PARTS, int MT, int NC, int NB>
+template <int PARTS, bool ROUNDED, int MT, int NC, int NB>
 static __device__ __forceinline__ void tf32_tile(const float *a, int a_stride, int depth, const float *__restrict__ w,
                                                  int w_stride, int n0, int block, float (&sum)[MT][NC][NB][4])
 {
@@ -151,7 +163,7 @@ static __device__ __forceinline__ void tf32_tile(const float *a, int a_stride, i
                             *(const float4 *)(w + (size_t)(n0 + 8 * c + b * block + g) * w_stride + k0 + 16 * ahead + 4 * t);
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++)
-            if (k0 + 16 * ahead < depth) tf32_step<PARTS, MT, NC, NB>(a + k0 + 16 * ahead, a_stride, v[ahead], sum);
+            if (k0 + 16 * ahead < depth) tf32_step<PARTS, ROUNDED, MT, NC, NB>(a + k0 + 16 * ahead, a_stride, v[ahead], sum);
     }
 }
 

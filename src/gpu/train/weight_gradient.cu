@@ -87,8 +87,8 @@ static __device__ __forceinline__ void add_rows(const float *left, const float *
         uint32_t a_high[2][4], a_low[2][4], b_high[2], b_low[2];
         for (int m = 0; m < 2; m++)
             for (int e = 0; e < 4; e++)
-                tf32_split<PARTS>(left[(k + t + e / 2 * 4) * STAGE_STRIDE + m0 + 16 * m + g + e % 2 * 8], a_high[m][e],
-                                  a_low[m][e]);
+                tf32_bits<PARTS, true>(left[(k + t + e / 2 * 4) * STAGE_STRIDE + m0 + 16 * m + g + e % 2 * 8], a_high[m][e],
+                                       a_low[m][e]);
         for (int n = 0; n < 4; n++) {
             for (int e = 0; e < 2; e++)
                 tf32_split<PARTS>(right[(k + t + 4 * e) * STAGE_STRIDE + n0 + 8 * n + g], b_high[e], b_low[e]);

@@ -125,8 +125,7 @@ static void place_step(placer *p, painn_train_step *s)
     s->embedding_sums = place_floats(p, (N + PAINN_TRAIN_EMBEDDING_ATOMS - 1) / PAINN_TRAIN_EMBEDDING_ATOMS *
                                             (size_t)(s->n_elements * s->n_features));
     place_pairs(p, s);
-    s->transposed =
-        place_floats(p, (size_t)(s->n_layers * PAINN_TRANSPOSED_SIZE * s->n_features + s->n_hidden) * (size_t)s->n_features);
+    s->operands = place_floats(p, 2 * painn_operands_size(s));
     s->filter_halves = place(p, sizeof(float) * 4 * 12 * 32 * (size_t)(s->n_layers * s->n_features / 16));
 }
 
@@ -297,7 +296,8 @@ static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *
 // One for the atoms of a block's warps; a block for each 16 features, all blocks at once.
 static int filter_sums_of(const painn_train_step *s, int n_multiprocessors)
 {
-    const int warps = PAINN_TRAIN_EDGE_THREADS / 32, most = PAINN_TRAIN_GRADIENT_BLOCKS * n_multiprocessors / (s->n_features / 16);
+    const int warps = PAINN_TRAIN_EDGE_THREADS / 32,
+              most = PAINN_TRAIN_GRADIENT_BLOCKS * n_multiprocessors / (s->n_features / 16);
     const int wanted = (s->atom_capacity + warps - 1) / warps;
     return wanted < most ? wanted : most > 0 ? most : 1;
 }

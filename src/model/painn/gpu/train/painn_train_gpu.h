@@ -76,7 +76,8 @@ typedef struct painn_train_step {
     float epsilon;
     const float *center, *width, *frequency; /* [K] */
     painn_train_weights weights;
-    float *transposed; /* Wᵀ of each layer's W1, W2, U, M1, M2, then of O1; of the weights of this step */
+    float *
+        operands; /* each layer's W1, W2, U, M1, M2, then O1, and all of them transposed; of the weights of this step, with TF32 rounded */
     painn_train_data data;
 
     /* ---- capacities */
@@ -125,14 +126,14 @@ typedef struct painn_train_step {
 typedef struct painn_train_plan {
     int n_frames, n_atoms, n_pairs;
     int parts;   /* of products: 1 TF32, 3 float32 */
-    int overlap; /* programmatic launches */
+    int overlap; /* GPU_TRAIN_OVERLAP, GPU_TRAIN_SHARED */
     int chains;  /* one kernel for all products at atoms between two pair kernels; else a kernel for each product */
     int n_multiprocessors;
 } painn_train_plan;
 
-/* ---- transposed weights */
+/* ---- operands of products */
 
-enum { PAINN_W1, PAINN_W2, PAINN_U, PAINN_M1, PAINN_M2, PAINN_TRANSPOSED = 5, PAINN_TRANSPOSED_SIZE = 11 /* F² */ };
+enum { PAINN_W1, PAINN_W2, PAINN_U, PAINN_M1, PAINN_M2, PAINN_OPERANDS = 5, PAINN_OPERANDS_SIZE = 11 /* F² */ };
 
 #ifdef __CUDACC__
 #define PAINN_BOTH __host__ __device__
@@ -141,21 +142,34 @@ enum { PAINN_W1, PAINN_W2, PAINN_U, PAINN_M1, PAINN_M2, PAINN_TRANSPOSED = 5, PA
 #endif
 
 /* Rows, columns and place, each in units of F, F and F², of matrix `which` of a layer. */
-static inline PAINN_BOTH void painn_transposed_shape(int which, int *n_out, int *n_in, int *place)
+static inline PAINN_BOTH void painn_operand_shape(int which, int *n_out, int *n_in, int *place)
 {
     *n_out = which == PAINN_W2 || which == PAINN_M2 ? 3 : which == PAINN_U ? 2 : 1;
     *n_in = which == PAINN_M1 ? 2 : 1;
     *place = which == PAINN_W1 ? 0 : which == PAINN_W2 ? 1 : which == PAINN_U ? 4 : which == PAINN_M1 ? 6 : 8;
 }
-static inline PAINN_BOTH float *painn_transposed(const painn_train_step *s, int l, int which)
+/* Floats of all of them, as they are or transposed. */
+static inline PAINN_BOTH size_t painn_operands_size(const painn_train_step *s)
+{
+    return (size_t)(s->n_layers * PAINN_OPERANDS_SIZE * s->n_features + s->n_hidden) * (size_t)s->n_features;
+}
+static inline PAINN_BOTH float *painn_weights(const painn_train_step *s, int l, int which)
 {
     int n_out, n_in, place;
-    painn_transposed_shape(which, &n_out, &n_in, &place);
-    return s->transposed + (size_t)(l * PAINN_TRANSPOSED_SIZE + place) * (size_t)(s->n_features * s->n_features);
+    painn_operand_shape(which, &n_out, &n_in, &place);
+    return s->operands + (size_t)(l * PAINN_OPERANDS_SIZE + place) * (size_t)(s->n_features * s->n_features);
+}
+static inline PAINN_BOTH float *painn_weights_of_readout(const painn_train_step *s)
+{
+    return s->operands + (size_t)(s->n_layers * PAINN_OPERANDS_SIZE) * (size_t)(s->n_features * s->n_features);
+}
+static inline PAINN_BOTH float *painn_transposed(const painn_train_step *s, int l, int which)
+{
+    return painn_weights(s, l, which) + painn_operands_size(s);
 }
 static inline PAINN_BOTH float *painn_transposed_readout(const painn_train_step *s)
 {
-    return s->transposed + (size_t)(s->n_layers * PAINN_TRANSPOSED_SIZE) * (size_t)(s->n_features * s->n_features);
+    return painn_weights_of_readout(s) + painn_operands_size(s);
 }
 
 /* ---- launches */

@@ -15,8 +15,8 @@
 // Ends the product of a hidden layer, forward or back (hidden_forward, hidden_back): its results go to `first` and `second`, and to the cluster
 // as exchange k.
 template <class Operation, class Second, int WIDTH>
-static __device__ __forceinline__ void finish_hidden(const chain<WIDTH> &c, int k, const Operation &op,
-                                                     const painn_dual &first, const Second &second)
+static __device__ __forceinline__ void finish_hidden(const chain<WIDTH> &c, int k, const Operation &op, const painn_dual &first,
+                                                     const Second &second)
 {
     const element e = c.own();
     const numbers<WIDTH / CHAIN_COLUMNS> sum = c.template sum<1>(CHAIN_ROWS, c.row);
@@ -31,16 +31,19 @@ template <int PARTS, int TANGENT, int WIDTH> static __device__ __forceinline__ v
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
+    chain_weights<WIDTH, 1, 4> hidden;
+    chain_weights<WIDTH, 3, 2> output;
     {
         chain_weights<WIDTH, 2, 2> w;
         update_vectors<TANGENT, c.EACH> op;
-        w.load(s.weights.base + s.weights.layer[l].U, F, F, w.columns_of(c));
+        w.load(painn_weights(&s, l, PAINN_U), F, F, w.columns_of(c));
+        hidden.load_early(painn_weights(&s, l, PAINN_M1), 2 * F, 0, hidden.columns_of(c));
         op.load(s, l, c.own());
         c.begin();
         c.load_rows(1, TANGENT ? L.mu1.tangent : L.mu1.value, 3, F, F, F);
         c.load_rows(0, TANGENT ? L.context.tangent : L.context.value, 1, F, 2 * F, 2 * F);
         c.rows_loaded();
-        w.template multiply<PARTS, 3>(c, c.rows(1), F);
+        w.template multiply<PARTS, false, 3>(c, c.rows(1), F);
         const element e = c.own();
         numbers<c.EACH> V[3], B[3];
         for (int axis = 0; axis < 3; axis++) {
@@ -50,20 +53,19 @@ template <int PARTS, int TANGENT, int WIDTH> static __device__ __forceinline__ v
         c.send(0, c.row, F + e.f, 2 * F, op.finish(s, l, e, V, B));
     }
     {
-        chain_weights<WIDTH, 1, 4> w;
-        hidden_forward<TANGENT, c.EACH> op;
-        w.load(s.weights.base + s.weights.layer[l].M1, 2 * F, 0, w.columns_of(c));
+        hidden_forward<PARTS, TANGENT, c.EACH> op;
+        hidden.load_late(painn_weights(&s, l, PAINN_M1), 2 * F, 0, hidden.columns_of(c));
+        output.load_early(painn_weights(&s, l, PAINN_M2), F, F, output.columns_of(c));
         op.load(F, c.own(), L.g, s.weights.base + s.weights.layer[l].c1);
         c.receive(0);
-        w.template multiply<PARTS, 1>(c, c.rows(0), 2 * F);
+        hidden.template multiply<PARTS, false, 1>(c, c.rows(0), 2 * F);
         finish_hidden(c, 1, op, L.g, L.s);
     }
-    chain_weights<WIDTH, 3, 2> w;
     update_features<TANGENT, c.EACH> op;
-    w.load(s.weights.base + s.weights.layer[l].M2, F, F, w.columns_of(c));
+    output.load_late(painn_weights(&s, l, PAINN_M2), F, F, output.columns_of(c));
     op.load(s, l, c.own());
     c.receive(1);
-    w.template multiply<PARTS, 1>(c, c.rows(1), F);
+    output.template multiply<PARTS, true, 1>(c, c.rows(1), F);
     const element e = c.own();
     numbers<c.EACH> y[3];
     for (int b = 0; b < 3; b++) y[b] = c.template sum<3>(CHAIN_ROWS, c.row, b);
@@ -77,10 +79,12 @@ static __device__ __forceinline__ void message_net(const chain<WIDTH> &c, int l)
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
+    chain_weights<WIDTH, 3, 2> output;
     {
         chain_weights<WIDTH, 1, 2> w;
-        hidden_forward<TANGENT, c.EACH> op;
-        w.load(s.weights.base + s.weights.layer[l].W1, F, 0, w.columns_of(c));
+        hidden_forward<PARTS, TANGENT, c.EACH> op;
+        w.load(painn_weights(&s, l, PAINN_W1), F, 0, w.columns_of(c));
+        output.load_early(painn_weights(&s, l, PAINN_W2), F, F, output.columns_of(c));
         op.load(F, c.own(), L.h, s.weights.base + s.weights.layer[l].b1);
         if (INPUT < 0) {
             c.begin();
@@ -89,15 +93,14 @@ static __device__ __forceinline__ void message_net(const chain<WIDTH> &c, int l)
         } else {
             c.receive(INPUT);
         }
-        w.template multiply<PARTS, 1>(c, c.rows(INPUT), F);
+        w.template multiply<PARTS, false, 1>(c, c.rows(INPUT), F);
         finish_hidden(c, INPUT + 1, op, L.h, L.a);
     }
-    chain_weights<WIDTH, 3, 2> w;
     message_output<TANGENT, c.EACH> op;
-    w.load(s.weights.base + s.weights.layer[l].W2, F, F, w.columns_of(c));
+    output.load_late(painn_weights(&s, l, PAINN_W2), F, F, output.columns_of(c));
     op.load(s, l, c.own());
     c.receive(INPUT + 1);
-    w.template multiply<PARTS, 1>(c, c.rows(INPUT + 1), F);
+    output.template multiply<PARTS, true, 1>(c, c.rows(INPUT + 1), F);
     numbers<c.EACH> x[3];
     for (int b = 0; b < 3; b++) x[b] = c.template sum<3>(CHAIN_ROWS, c.row, b);
     op.finish(s, l, c.own(), x);
@@ -116,32 +119,33 @@ template <int WIDTH> static __device__ __forceinline__ void send_energy(const ch
 // From exchange 2. `q`: q̄ of the last layer's output; `next` is loaded for what follows. A block has units of 8 hidden numbers,
 // every blocks-th.
 template <int PARTS, int TANGENT, int WIDTH>
-static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adjoint<TANGENT, chain<WIDTH>::EACH> &next,
+static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adjoint<PARTS, TANGENT, chain<WIDTH>::EACH> &next,
                                                numbers<chain<WIDTH>::EACH> &q)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features, H = s.n_hidden, l = s.n_layers;
+    chain_weights<WIDTH, 1, 2> back;
     {
         chain_weights<WIDTH, 1, 2> w;
-        readout_hidden<TANGENT, c.EACH> op;
+        readout_hidden<PARTS, TANGENT, c.EACH> op;
         const int n0 = 8 * (c.rank + c.blocks * w.unit()), f = 8 * (c.rank + c.blocks * (c.column / 8));
         const bool there = f < H;
         const element own = c.own(), hidden = {own.atom, (there ? f : 0) + c.column % 8, own.there && there};
-        w.load(s.weights.base + s.weights.O1, F, 0, n0, n0 < H);
+        w.load(painn_weights_of_readout(&s), F, 0, n0, n0 < H);
+        back.load_early(painn_transposed_readout(&s), H, 0, back.columns_of(c));
         op.load(s, hidden);
         c.receive(2);
-        w.template multiply<PARTS, 1>(c, c.rows(2), F);
+        w.template multiply<PARTS, false, 1>(c, c.rows(2), F);
         numbers<c.EACH> term = {};
         c.send(3, c.row, hidden.f, H, op.finish(s, hidden, c.template sum<1>(CHAIN_ROWS, c.row), term), there);
         float energy = 0;
         for (int i = 0; i < c.EACH && there; i++) energy += term.v[i];
         if (!TANGENT) send_energy(c, energy);
     }
-    chain_weights<WIDTH, 1, 2> w;
-    w.load(painn_transposed_readout(&s), H, 0, w.columns_of(c));
+    back.load_late(painn_transposed_readout(&s), H, 0, back.columns_of(c));
     next.load(s, l - 1, c.own());
     c.receive(3);
-    w.template multiply<PARTS, 1>(c, c.rows(3), H);
+    back.template multiply<PARTS, true, 1>(c, c.rows(3), H);
     if (c.rank == 0 && c.column == 0 && c.own().there) {
         const float *energies = (const float *)c.memory + CHAIN_ENERGIES / 4 + c.row;
         float energy = 0;
@@ -158,62 +162,66 @@ static __device__ __forceinline__ void readout(const chain<WIDTH> &c, update_adj
 // Message network of layer l, from x̄ of the previous kernel. `q`: q̄ of the layer's input; `next`: as of the readout, with NEXT.
 template <int PARTS, int TANGENT, bool NEXT, int WIDTH>
 static __device__ __forceinline__ void message_net_back(const chain<WIDTH> &c, int l,
-                                                        update_adjoint<TANGENT, chain<WIDTH>::EACH> &next,
+                                                        update_adjoint<PARTS, TANGENT, chain<WIDTH>::EACH> &next,
                                                         numbers<chain<WIDTH>::EACH> &q)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
+    chain_weights<WIDTH, 1, 2> input;
     {
         chain_weights<WIDTH, 1, 6> w;
-        hidden_back<TANGENT, c.EACH> op;
+        hidden_back<PARTS, TANGENT, c.EACH> op;
         w.load(painn_transposed(&s, l, PAINN_W2), 3 * F, 0, w.columns_of(c));
+        input.load_early(painn_transposed(&s, l, PAINN_W1), F, 0, input.columns_of(c));
         op.load(F, c.own(), L.h, L.a_bar);
         c.begin();
         c.load_rows(1, TANGENT ? L.x_bar.tangent : L.x_bar.value, 1, 3 * F, 3 * F, 3 * F);
         c.rows_loaded();
-        w.template multiply<PARTS, 1>(c, c.rows(1), 3 * F);
+        w.template multiply<PARTS, true, 1>(c, c.rows(1), 3 * F);
         finish_hidden(c, 0, op, L.h_bar, L.a_bar);
     }
-    chain_weights<WIDTH, 1, 2> w;
     features_back<TANGENT, c.EACH> op;
-    w.load(painn_transposed(&s, l, PAINN_W1), F, 0, w.columns_of(c));
+    input.load_late(painn_transposed(&s, l, PAINN_W1), F, 0, input.columns_of(c));
     op.load(s, l, c.own());
     if (NEXT) next.load(s, l - 1, c.own());
     c.receive(0);
-    w.template multiply<PARTS, 1>(c, c.rows(0), F);
+    input.template multiply<PARTS, true, 1>(c, c.rows(0), F);
     q = op.finish(s, l, c.own(), c.template sum<1>(CHAIN_ROWS, c.row));
 }
 
 // Update of layer l, from q̄ and μ̄ of its output. Exchanges from K on.
 template <int PARTS, int TANGENT, int K, int WIDTH>
 static __device__ __forceinline__ void update_back(const chain<WIDTH> &c, int l,
-                                                   const update_adjoint<TANGENT, chain<WIDTH>::EACH> &adjoint,
+                                                   const update_adjoint<PARTS, TANGENT, chain<WIDTH>::EACH> &adjoint,
                                                    const numbers<chain<WIDTH>::EACH> &q)
 {
     const painn_train_step &s = c.s;
     const int F = s.n_features;
     const painn_train_layer &L = s.layer[l];
     const element e = c.own();
-    numbers<c.EACH> y[3];
-    adjoint.finish(s, l, e, q, y);
-    for (int b = 0; b < 3; b++) c.send(K, c.row, b * F + e.f, 3 * F, y[b]);
+    chain_weights<WIDTH, 2, 2> norm;
+    chain_weights<WIDTH, 1, 4> vectors;
     {
         chain_weights<WIDTH, 1, 6> w;
-        hidden_back<TANGENT, c.EACH> op;
+        hidden_back<PARTS, TANGENT, c.EACH> op;
+        numbers<c.EACH> y[3];
         w.load(painn_transposed(&s, l, PAINN_M2), 3 * F, 0, w.columns_of(c));
+        adjoint.finish(s, l, e, q, y);
+        for (int b = 0; b < 3; b++) c.send(K, c.row, b * F + e.f, 3 * F, y[b]);
+        norm.load_early(painn_transposed(&s, l, PAINN_M1), F, F, norm.columns_of(c));
         op.load(F, c.own(), L.g, L.s_bar);
         c.receive(K);
-        w.template multiply<PARTS, 1>(c, c.rows(K), 3 * F);
+        w.template multiply<PARTS, true, 1>(c, c.rows(K), 3 * F);
         finish_hidden(c, K + 1, op, L.g_bar, L.s_bar);
     }
     {
-        chain_weights<WIDTH, 2, 2> w;
-        norm_back<TANGENT, c.EACH> op;
-        w.load(painn_transposed(&s, l, PAINN_M1), F, F, w.columns_of(c));
+        norm_back<PARTS, TANGENT, c.EACH> op;
+        norm.load_late(painn_transposed(&s, l, PAINN_M1), F, F, norm.columns_of(c));
+        vectors.load_early(painn_transposed(&s, l, PAINN_U), 2 * F, 0, vectors.columns_of(c));
         op.load(s, l, c.own());
         c.receive(K + 1);
-        w.template multiply<PARTS, 1>(c, c.rows(K + 1), F);
+        norm.template multiply<PARTS, true, 1>(c, c.rows(K + 1), F);
         numbers<c.EACH> V[3], B[3];
         op.finish(s, l, e, q, c.template sum<2>(CHAIN_ROWS, c.row, 0), c.template sum<2>(CHAIN_ROWS, c.row, 1), V, B);
         for (int axis = 0; axis < 3; axis++) {
@@ -221,12 +229,11 @@ static __device__ __forceinline__ void update_back(const chain<WIDTH> &c, int l,
             c.send(K + 2, axis * CHAIN_ROWS + c.row, F + e.f, 2 * F, B[axis]);
         }
     }
-    chain_weights<WIDTH, 1, 4> w;
     vector_back<TANGENT, c.EACH> op;
-    w.load(painn_transposed(&s, l, PAINN_U), 2 * F, 0, w.columns_of(c));
+    vectors.load_late(painn_transposed(&s, l, PAINN_U), 2 * F, 0, vectors.columns_of(c));
     op.load(s, l, c.own());
     c.receive(K + 2);
-    w.template multiply<PARTS, 3>(c, c.rows(K + 2), 2 * F);
+    vectors.template multiply<PARTS, true, 3>(c, c.rows(K + 2), 2 * F);
     numbers<c.EACH> mu[3];
     for (int axis = 0; axis < 3; axis++) mu[axis] = c.template sum<1>(3 * CHAIN_ROWS, axis * CHAIN_ROWS + c.row);
     op.finish(s, l, e, mu);
@@ -260,7 +267,7 @@ static __global__ void __launch_bounds__(CHAIN_THREADS, 2) node_chain(node_step 
     const int l = step.l;
     if (threadIdx.x == 0) expect_all<PIECES>(c, !TANGENT);
     c.announce();
-    update_adjoint<TANGENT, c.EACH> adjoint;
+    update_adjoint<PARTS, TANGENT, c.EACH> adjoint;
     numbers<c.EACH> q = {};
     if (PIECES & CHAIN_UPDATE) update<PARTS, TANGENT>(c, l);
     if (PIECES & CHAIN_NET) message_net<PARTS, TANGENT, PIECES & CHAIN_UPDATE ? 2 : -1>(c, PIECES & CHAIN_UPDATE ? l + 1 : l);

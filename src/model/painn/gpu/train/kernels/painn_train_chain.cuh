@@ -100,7 +100,7 @@ template <int WIDTH> struct chain {
     __device__ __forceinline__ void announce() const
     {
         if (threadIdx.x == 0) mbarrier_init_fence();
-        cluster_arrive();
+        cluster_arrive_relaxed();
     }
     /* The previous kernel's results are needed from here on, and all blocks of the cluster have their mbarriers. */
     __device__ __forceinline__ void begin() const
@@ -127,8 +127,8 @@ template <int WIDTH> struct chain {
         for (int k = 0; k < 4; k++) four[k] = __shfl_sync(0xffffffffu, v.v[k % EACH], first_lane + k / EACH);
         const float *there = buffer[exchange & 1] + to_row * (width + TF32_ROW_PAD) + (to & ~3);
         const uint32_t offset = (uint32_t)((const char *)there - (const char *)memory), open = 8u * (uint32_t)exchange;
-        const uint4 bits = make_uint4(__float_as_uint(four[0]), __float_as_uint(four[1]), __float_as_uint(four[2]),
-                                      __float_as_uint(four[3]));
+        const uint4 bits =
+            make_uint4(__float_as_uint(four[0]), __float_as_uint(four[1]), __float_as_uint(four[2]), __float_as_uint(four[3]));
         for (int k = 0; k < 2; k++)
             if (valid && receiver(k) < blocks) store_async(peer[k], offset, open, bits);
     }
@@ -139,11 +139,11 @@ template <int WIDTH> struct chain {
     __device__ __forceinline__ void load_rows(int exchange, const float *from, int axes, int width, int stride,
                                               int to_width) const
     {
-        const int pieces = width / 4;
-        for (int k = (int)threadIdx.x; k < axes * CHAIN_ROWS * pieces; k += CHAIN_THREADS) {
-            const int r = k / pieces, c = k % pieces * 4, atom = max(0, min(first + r % CHAIN_ROWS, n - 1));
-            copy_async(buffer[exchange & 1] + r * (to_width + TF32_ROW_PAD) + c,
-                       from + ((size_t)atom * axes + r / CHAIN_ROWS) * stride + c);
+        const int piece = 4 * ((int)threadIdx.x % CHAIN_COLUMNS);
+        for (int axis = 0; axis < axes; axis++) {
+            float *to = buffer[exchange & 1] + (axis * CHAIN_ROWS + row) * (to_width + TF32_ROW_PAD);
+            const float *line = from + ((size_t)own().atom * axes + axis) * stride;
+            for (int c = piece; c < width; c += 4 * CHAIN_COLUMNS) copy_async(to + c, line + c);
         }
     }
     __device__ __forceinline__ void rows_loaded() const
@@ -195,15 +195,25 @@ template <int WIDTH, int NB, int DEPTH> struct chain_weights {
                 v[step][0][b] = there && term_of(step) < depth ? read_early4(from + (size_t)b * block * depth + term_of(step))
                                                                : make_float4(0, 0, 0, 0);
     }
-    /* The share's sums of MT tiles of rows of `depth`. */
-    template <int PARTS, int MT>
+    /* Where a thread has one feature its registers suffice to request weights before the previous product. */
+    __device__ __forceinline__ void load_early(const float *w, int depth, int block, int n0)
+    {
+        if (WIDTH == CHAIN_COLUMNS) load(w, depth, block, n0);
+    }
+    __device__ __forceinline__ void load_late(const float *w, int depth, int block, int n0)
+    {
+        if (WIDTH != CHAIN_COLUMNS) load(w, depth, block, n0);
+    }
+    /* The share's sums of MT tiles of rows of `depth`. ROUNDED: the rows are (tf32_step). */
+    template <int PARTS, bool ROUNDED, int MT>
     __device__ __forceinline__ void multiply(const chain<WIDTH> &c, const float *rows, int depth) const
     {
         enum { STRIDE = WIDTH * NB + 4 };
         float sum[MT][1][NB][4] = {};
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
-            if (term_of(step) < depth) tf32_step<PARTS, MT, 1, NB>(rows + term_of(step), depth + TF32_ROW_PAD, v[step], sum);
+            if (term_of(step) < depth)
+                tf32_step<PARTS, ROUNDED, MT, 1, NB>(rows + term_of(step), depth + TF32_ROW_PAD, v[step], sum);
         float *to = c.sums + (int)threadIdx.x / 32 / UNITS * 16 * MT * STRIDE + unit() * 8;
         EACH_SUM(MT, 1, {
             for (int b = 0; b < NB; b++) to[row * STRIDE + WIDTH * b + column] = sum[m][c][b][e];

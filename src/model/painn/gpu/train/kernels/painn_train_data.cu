@@ -6,6 +6,7 @@
 //   c_i = ∂L/∂ε_i ;  v_i = ∂L/∂F_i ;  B = (1/V) ∂L/∂σ                (the loss: model/train_batch.c)
 //   w_e = v_i − v_j + B r_e ;  ḋ = u·w ;  u̇ = (w − u ḋ)/d
 // A warp has an atom and its lanes the pairs; a block has a frame's loss, in float64. Bound by latency and memory.
+#include "gpu/train/tf32_product.cuh"
 #include "painn_train_math.cuh"
 #include "painn_train_pairs.cuh"
 
@@ -46,48 +47,54 @@ static __device__ void write_filter(const painn_train_step &s, int k)
     to[32] = make_uint4(low[0], low[1], low[2], low[3]);
 }
 
-// One tile of 32 × 32 weights of a matrix whose transpose is read on the way back. By a block.
-static __device__ void transpose(const float *from, int n_out, int n_in, int tile, float *to)
+// One tile of 32 × 32 weights of a matrix: into operands of products, as it is and transposed, which the way back reads. By a block.
+static __device__ void write_operands(const float *from, int n_out, int n_in, int tile, int parts, float *to, float *transposed)
 {
     __shared__ float rows[32][33];
     const int tiles_in = n_in / 32, out = tile / tiles_in * 32, in = tile % tiles_in * 32;
     const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
-    for (int r = y; r < 32 && out + r < n_out; r += BEGIN_THREADS / 32) rows[r][x] = from[(size_t)(out + r) * n_in + in + x];
+    for (int r = y; r < 32 && out + r < n_out; r += BEGIN_THREADS / 32) {
+        const size_t at = (size_t)(out + r) * n_in + in + x;
+        rows[r][x] = to[at] = parts == 1 ? tf32_operand<1>(from[at]) : from[at];
+    }
     __syncthreads();
-    for (int c = y; c < 32 && out + x < n_out; c += BEGIN_THREADS / 32) to[(size_t)(in + c) * n_out + out + x] = rows[x][c];
+    for (int c = y; c < 32 && out + x < n_out; c += BEGIN_THREADS / 32)
+        transposed[(size_t)(in + c) * n_out + out + x] = rows[x][c];
 }
 
-static __device__ void transpose_weights(const painn_train_step &s, int tile)
+static __device__ void write_tile(const painn_train_step &s, int tile, int parts)
 {
-    const int F = s.n_features, unit = F / 32 * (F / 32), of_layer = PAINN_TRANSPOSED_SIZE * unit, l = tile / of_layer;
+    const int F = s.n_features, unit = F / 32 * (F / 32), of_layer = PAINN_OPERANDS_SIZE * unit, l = tile / of_layer;
     if (l >= s.n_layers) {
-        transpose(s.weights.base + s.weights.O1, s.n_hidden, F, tile - s.n_layers * of_layer, painn_transposed_readout(&s));
+        write_operands(s.weights.base + s.weights.O1, s.n_hidden, F, tile - s.n_layers * of_layer, parts,
+                       painn_weights_of_readout(&s), painn_transposed_readout(&s));
         return;
     }
-    const int64_t offset[PAINN_TRANSPOSED] = {s.weights.layer[l].W1, s.weights.layer[l].W2, s.weights.layer[l].U,
-                                              s.weights.layer[l].M1, s.weights.layer[l].M2};
-    for (int which = 0; which < PAINN_TRANSPOSED; which++) {
+    const int64_t offset[PAINN_OPERANDS] = {s.weights.layer[l].W1, s.weights.layer[l].W2, s.weights.layer[l].U,
+                                            s.weights.layer[l].M1, s.weights.layer[l].M2};
+    for (int which = 0; which < PAINN_OPERANDS; which++) {
         int n_out, n_in, place;
-        painn_transposed_shape(which, &n_out, &n_in, &place);
+        painn_operand_shape(which, &n_out, &n_in, &place);
         const int first = l * of_layer + place * unit;
         if (tile >= first && tile < first + n_out * n_in * unit)
-            transpose(s.weights.base + offset[which], n_out * F, n_in * F, tile - first, painn_transposed(&s, l, which));
+            write_operands(s.weights.base + offset[which], n_out * F, n_in * F, tile - first, parts, painn_weights(&s, l, which),
+                           painn_transposed(&s, l, which));
     }
 }
 
-static int transposed_tiles(const painn_train_step *s)
+static int operand_tiles(const painn_train_step *s)
 {
     const int unit = s->n_features / 32;
-    return s->n_layers * PAINN_TRANSPOSED_SIZE * unit * unit + (s->n_hidden + 31) / 32 * unit;
+    return s->n_layers * PAINN_OPERANDS_SIZE * unit * unit + (s->n_hidden + 31) / 32 * unit;
 }
 
-// The slot of this call, the filters' weights as halves, and transposed weights, a tile for each block behind `begin_blocks`.
-static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s, int begin_blocks)
+// The slot of this call, the filters' weights as halves, and operands of products, a tile for each block behind `begin_blocks`.
+static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s, int begin_blocks, int parts)
 {
     wait_for_previous();
     let_next_start();
     if ((int)blockIdx.x >= begin_blocks) {
-        transpose_weights(s, (int)blockIdx.x - begin_blocks);
+        write_tile(s, (int)blockIdx.x - begin_blocks, parts);
         return;
     }
     const int n_filter = s.n_layers * 12 * s.n_features;
@@ -100,16 +107,16 @@ static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s
 
 // ---- gather -------------------------------------------------------------------------------------------------------------
 
-// Index k with first[k] ≤ x < first[k + 1].
+// Index k with first[k] ≤ x < first[k + 1], k < n. By a whole warp, which compares 32 places at a time.
 static __device__ __forceinline__ int find_frame(const int32_t *first, int n, int x)
 {
+    const int lane = (int)threadIdx.x % 32;
     int low = 0, high = n;
     while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        if (first[middle] <= x)
-            low = middle;
-        else
-            high = middle;
+        const int step = (high - low + 31) / 32, place = low + lane * step;
+        const int below = __popc(__ballot_sync(0xffffffffu, place < high && first[place] <= x)); // first[low] is
+        low += (below - 1) * step;
+        high = min(high, low + step);
     }
     return low;
 }
@@ -262,7 +269,7 @@ static __global__ void __launch_bounds__(THREADS) forces(painn_train_step s)
 
 // ---- loss ---------------------------------------------------------------------------------------------------------------
 
-// Sums of N values over a block, in all threads.
+// Sums of N values over a block of THREADS or 32 threads, in all of them.
 template <int N> static __device__ void block_sums(double (&value)[N])
 {
     __shared__ double sums[WARPS][N];
@@ -271,6 +278,7 @@ template <int N> static __device__ void block_sums(double (&value)[N])
     for (int offset = 16; offset > 0; offset /= 2)
 #pragma unroll
         for (int k = 0; k < N; k++) value[k] += __shfl_xor_sync(0xffffffffu, value[k], offset);
+    if (blockDim.x == 32) return;
     for (int k = 0; k < N; k++)
         if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32][k] = value[k];
     __syncthreads();
@@ -378,7 +386,7 @@ static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s)
     const frame_of_batch other = plus ? frame_of(s, k + 1) : minus ? frame_of(s, k - 1) : b;
     const bool probe = (plus || minus) && have_forces && !isnan(s.data.forces[3 * other.first]);
     double sums[GPU_TRAIN_FRAME_SUMS] = {}, total[10] = {}; // strain, energy
-    for (int i = b.begin + (int)threadIdx.x; i < b.end; i += THREADS) {
+    for (int i = b.begin + (int)threadIdx.x; i < b.end; i += (int)blockDim.x) {
         total[9] += s.atom_energy[i];
         for (int a = 0; a < 9; a++) total[a] += s.strain[9 * (size_t)i + a];
     }
@@ -387,7 +395,7 @@ static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s)
     const double c = energy_term(s, b, total[9], threadIdx.x ? ignored : sums);
     if (threadIdx.x == 0) stress_term(s, b, total, sums);
     const double atoms_factor = call.atom_energies_weight * s.data.weight[b.frame] / call.total_atoms;
-    for (int i = b.begin + (int)threadIdx.x; i < b.end; i += THREADS) {
+    for (int i = b.begin + (int)threadIdx.x; i < b.end; i += (int)blockDim.x) {
         double v[3] = {}, own = 0;
         if (have_forces) force_term(s, b, i, v, sums);
         if (probe && plus) probe_term(s, b, other, 1, i, v, sums);
@@ -471,7 +479,7 @@ static int blocks_of_atoms(const painn_train_plan *plan)
 extern "C" int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
     const int n = step->n_layers * 12 * step->n_features, blocks = (n + BEGIN_THREADS - 1) / BEGIN_THREADS;
-    return launch(begin, blocks + transposed_tiles(step), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step, blocks);
+    return launch(begin, blocks + operand_tiles(step), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step, blocks, plan->parts);
 }
 
 extern "C" int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream)
@@ -488,7 +496,8 @@ extern "C" int painn_train_launch_forces(const painn_train_step *step, const pai
 
 extern "C" int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
-    return launch(loss, plan->n_frames, THREADS, 0, 1, plan->overlap, stream, *step);
+    const int threads = plan->n_atoms > 32 * plan->n_frames ? THREADS : 32;
+    return launch(loss, plan->n_frames, threads, 0, 1, plan->overlap, stream, *step);
 }
 
 extern "C" int painn_train_launch_pair_tangents(const painn_train_step *step, const painn_train_plan *plan, void *stream)

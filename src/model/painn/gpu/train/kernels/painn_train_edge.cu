@@ -48,15 +48,20 @@ struct message_sums {
     float2 v[4];
 };
 
-// Adds them to q and μ of an atom, values or tangents. Without `q` or `mu`: to 0.
+// What a lane adds its sum to, q or μ of an atom, values or tangents; 0 without it. Requested before the sums are made.
+static __device__ __forceinline__ float2 load_message(const pair_lane &lane, int F, int atom, const float *q, const float *mu)
+{
+    const float *from = lane.t == 0 ? q : mu;
+    const uint32_t at = lane.t == 0 ? (uint32_t)atom * F : ((uint32_t)atom * 3 + lane.t - 1) * F;
+    return from ? load2(from + at + lane.f) : make_float2(0, 0);
+}
+
 static __device__ __forceinline__ void write_message(const message_sums &sums, const pair_lane &lane, int F, int atom,
-                                                     const float *q, const float *mu, float *context, float *mu1)
+                                                     const float2 &before, float *context, float *mu1)
 {
     const float2 sum = sum_over_pairs(sums.v, lane.t);
-    const size_t at_q = (size_t)atom * F + lane.f, at_mu = ((size_t)atom * 3 + lane.t - 1) * F + lane.f;
-    float2 before = make_float2(0, 0);
-    if (lane.t == 0 ? q != NULL : mu != NULL) before = lane.t == 0 ? load2(q + at_q) : load2(mu + at_mu);
-    *(float2 *)(lane.t == 0 ? context + 2 * at_q - lane.f : mu1 + at_mu) = make_float2(before.x + sum.x, before.y + sum.y);
+    float *to = lane.t == 0 ? context + (uint32_t)atom * 2 * F : mu1 + ((uint32_t)atom * 3 + lane.t - 1) * F;
+    *(float2 *)(to + lane.f) = make_float2(before.x + sum.x, before.y + sum.y);
 }
 
 template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BLOCKS) message(edge_step step)
@@ -70,7 +75,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
     wait_for_previous();
     let_next_start();
     if (range.first >= range.last) return;
-    const float *x = s.layer[l].x.value + lane.f, *mu = l ? s.mu[l].value : NULL;
+    const float *x = s.layer[l].x.value, *mu = l ? s.mu[l].value : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
         pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
         int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
@@ -78,15 +83,16 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
         for (bool more = true; more;) {
             const int atom = first + w.k;
             const bool ends = row_ends(w);
-            float2 x_j[2][3], mu_j[2][3] = {};
+            float2 x_j[2][3], mu_j[2][3] = {}, before = make_float2(0, 0);
             float4 u[2];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const size_t j = (size_t)neighbor[e] * 3 * F;
+                const uint32_t j = (uint32_t)neighbor[e] * 3 * F + lane.f;
                 for (int b = 0; b < 3; b++) x_j[e][b] = load2(x + j + b * F);
-                for (int c = 0; c < 3 && l > 0; c++) mu_j[e][c] = load2(mu + j + c * F + lane.f);
+                for (int c = 0; c < 3 && l > 0; c++) mu_j[e][c] = load2(mu + j + c * F);
                 u[e] = edge_of(s.edge, w, lane.t, e);
             }
+            if (ends) before = load_message(lane, F, atom, s.q[l].value, mu);
             const pair_basis basis = load_basis<PARTS, false>(s, w, lane);
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
@@ -106,7 +112,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
                 }
             }
             if (!ends) continue;
-            write_message(sums, lane, F, atom, s.q[l].value, mu, s.layer[l].context.value, s.layer[l].mu1.value);
+            write_message(sums, lane, F, atom, before, s.layer[l].context.value, s.layer[l].mu1.value);
             sums = {};
         }
     }
@@ -132,11 +138,11 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
         for (bool more = true; more;) {
             const int atom = first + w.k;
             const bool ends = row_ends(w);
-            float2 x_j[2][3], dx_j[2][3] = {}, mu_j[2][3] = {}, dmu_j[2][3] = {};
+            float2 x_j[2][3], dx_j[2][3] = {}, mu_j[2][3] = {}, dmu_j[2][3] = {}, before = make_float2(0, 0);
             float4 u[2], du[2];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const size_t j = (size_t)neighbor[e] * 3 * F + lane.f;
+                const uint32_t j = (uint32_t)neighbor[e] * 3 * F + lane.f;
                 for (int b = 0; b < 3; b++) x_j[e][b] = load2(L.x.value + j + b * F);
                 for (int c = 0; c < 3 && l > 0; c++) { // tangents of the first layer's x are 0
                     dx_j[e][c] = load2(L.x.tangent + j + c * F);
@@ -146,6 +152,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
                 u[e] = edge_of(s.edge, w, lane.t, e);
                 du[e] = edge_of(s.edge_tangent, w, lane.t, e);
             }
+            if (ends) before = load_message(lane, F, atom, l ? s.q[l].tangent : NULL, moved);
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
@@ -168,7 +175,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
                     for (int k = 0; k < 4; k++) (j == 0 ? sums.v[k].x : sums.v[k].y) += add[k];
                 }
             if (!ends) continue;
-            write_message(sums, lane, F, atom, l ? s.q[l].tangent : NULL, moved, L.context.tangent, L.mu1.tangent);
+            write_message(sums, lane, F, atom, before, L.context.tangent, L.mu1.tangent);
             sums = {};
         }
     }
@@ -177,18 +184,22 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
 // Writes the sums of a row, values or tangents, x̄ and μ̄ = μ̄' + …, of the atom and features at `own`, and clears them. NULL: not needed.
+// `mu1`: what load_reverse requested before the sums were made.
+static __device__ __forceinline__ float2 load_reverse(const pair_lane &lane, int F, uint32_t own, const float *mu1_bar)
+{
+    return lane.t < 3 ? load2(mu1_bar + own + lane.t * F) : make_float2(0, 0);
+}
+
+template <int PARTS>
 static __device__ __forceinline__ void write_reverse(float2 (&x_sums)[3], float2 (&mu_sums)[3], const pair_lane &lane, int F,
-                                                     size_t own, const float *mu1_bar, float *x_bar, float *mu_bar)
+                                                     uint32_t own, const float2 &mu1, float *x_bar, float *mu_bar)
 {
     float2 x, mu;
     sum_over_pairs(x_sums, mu_sums, lane.t, x, mu);
     if (lane.t < 3) {
-        const size_t at = own + lane.t * F;
-        if (x_bar) *(float2 *)(x_bar + at) = x;
-        if (mu_bar) {
-            const float2 mu1 = load2(mu1_bar + at);
-            *(float2 *)(mu_bar + at) = make_float2(mu1.x + mu.x, mu1.y + mu.y);
-        }
+        const uint32_t at = own + lane.t * F;
+        if (x_bar) *(float2 *)(x_bar + at) = make_float2(tf32_operand<PARTS>(x.x), tf32_operand<PARTS>(x.y));
+        if (mu_bar) *(float2 *)(mu_bar + at) = make_float2(mu1.x + mu.x, mu1.y + mu.y);
     }
     for (int c = 0; c < 3; c++) x_sums[c] = mu_sums[c] = make_float2(0, 0);
 }
@@ -212,20 +223,21 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
         for (bool more = true; more;) {
             const int atom = first + w.k, own_pair = w.p + 2 * lane.t + lane.g / 4;
             const bool ends = row_ends(w), writes = own_pair < w.end;
-            const size_t own = (size_t)atom * 3 * F + lane.f;
+            const uint32_t own = (uint32_t)atom * 3 * F + lane.f;
             float *to = s.pair_gradient + ((size_t)own_pair * pieces + lane.slice) * 4 + lane.g % 4;
             const float before = step.first_back || !writes ? 0.0f : *to;
-            float2 x[3], mu[3] = {}, q1[2], m[2][3];
+            float2 x[3], mu[3] = {}, q1[2], m[2][3], mu1 = make_float2(0, 0);
             float4 u[2];
             for (int b = 0; b < 3; b++) x[b] = load2(L.x.value + own + b * F);
             for (int c = 0; c < 3 && l > 0; c++) mu[c] = load2(s.mu[l].value + own + c * F);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const size_t i = (size_t)neighbor[e];
+                const uint32_t i = (uint32_t)neighbor[e];
                 q1[e] = load2(L.q1_bar.value + i * F + lane.f);
                 for (int c = 0; c < 3; c++) m[e][c] = load2(L.mu1_bar.value + (i * 3 + c) * F + lane.f);
                 u[e] = edge_of(s.edge, w, lane.t, e);
             }
+            if (ends && s.mu_bar[l].value) mu1 = load_reverse(lane, F, own, L.mu1_bar.value);
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
@@ -257,7 +269,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
             const float sum = sum_over_features(pair_sums, lane.g);
             if (writes) *to = before + sum;
             if (!ends) continue;
-            write_reverse(x_bar, mu_bar, lane, F, own, L.mu1_bar.value, L.x_bar.value, s.mu_bar[l].value);
+            write_reverse<PARTS>(x_bar, mu_bar, lane, F, own, mu1, L.x_bar.value, s.mu_bar[l].value);
         }
     }
 }
@@ -340,12 +352,12 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
         for (bool more = true; more;) {
             const int atom = first + w.k;
             const bool ends = row_ends(w);
-            const size_t own = (size_t)atom * 3 * F + lane.f;
-            float2 q1[2], dq1[2], m[2][3], dm[2][3];
+            const uint32_t own = (uint32_t)atom * 3 * F + lane.f;
+            float2 q1[2], dq1[2], m[2][3], dm[2][3], mu1 = make_float2(0, 0);
             float4 u[2], du[2];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const size_t i = (size_t)neighbor[e];
+                const uint32_t i = (uint32_t)neighbor[e];
                 q1[e] = load2(L.q1_bar.value + i * F + lane.f);
                 dq1[e] = load2(L.q1_bar.tangent + i * F + lane.f);
                 for (int c = 0; c < 3; c++) {
@@ -355,6 +367,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
                 u[e] = edge_of(s.edge, w, lane.t, e);
                 du[e] = edge_of(s.edge_tangent, w, lane.t, e);
             }
+            if (ends && s.mu_bar[l].tangent) mu1 = load_reverse(lane, F, own, L.mu1_bar.tangent);
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
@@ -408,7 +421,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
                 }
             }
             if (!ends) continue;
-            write_reverse(x_bar, mu_bar, lane, F, own, L.mu1_bar.tangent, L.x_bar.tangent, s.mu_bar[l].tangent);
+            write_reverse<PARTS>(x_bar, mu_bar, lane, F, own, mu1, L.x_bar.tangent, s.mu_bar[l].tangent);
         }
     }
     write_filter_gradient<TILES>(s, l, lane.slice, gradient);

@@ -4,13 +4,14 @@
 #ifndef PAINN_TRAIN_MATH_CUH
 #define PAINN_TRAIN_MATH_CUH
 
+#include "gpu/ptx/primitives.cuh"
 #include "model/painn/gpu/train/painn_train_gpu.h"
 
 enum { TRAIN_SILU = 0 }; /* PAINN_SILU; else the shifted softplus */
 
 static __device__ __forceinline__ float sigmoid(float x)
 {
-    return 1.0f / (1.0f + expf(-x));
+    return fast_reciprocal(1.0f + expf(-x));
 }
 
 static __device__ __forceinline__ float activation(int kind, float x)
@@ -93,11 +94,11 @@ template <int N> static __device__ __forceinline__ numbers<N> operator*(const nu
 }
 template <int N> static __device__ __forceinline__ numbers<N> operator/(const numbers<N> &a, const numbers<N> &b)
 {
-    OF_EACH(N, a.v[k] / b.v[k]);
+    OF_EACH(N, a.v[k] * fast_reciprocal(b.v[k]));
 }
 template <int N> static __device__ __forceinline__ numbers<N> square_root(const numbers<N> &a)
 {
-    OF_EACH(N, sqrtf(a.v[k]));
+    OF_EACH(N, fast_sqrt(a.v[k]));
 }
 template <int N> static __device__ __forceinline__ numbers<N> activation(int kind, const numbers<N> &x)
 {

@@ -8,7 +8,9 @@
  * Products are of rows of two matrices: of W forwards, of Wᵀ backwards, of which `begin` keeps a copy.
  * An operation is a struct for N neighboring features of an atom: `load` reads what it needs besides the product, which may be requested
  * before the product is made; `finish` takes the product and writes the results. Small batches do several products in one kernel (painn_train_chain.cu), large
- * ones have a kernel for each (painn_train_product.cu). */
+ * ones have a kernel for each (painn_train_product.cu).
+ * Indices have 32 bits: a batch has less than 2²¹ atoms (painn_train_count), an atom less than 2¹⁰ numbers in an array. With TF32 what only
+ * products read is rounded where it is stored: a, s, x̄, h̄, ȳ, ḡ, [V̄|B̄], z̄ and their tangents. */
 #ifndef PAINN_TRAIN_NODE_CUH
 #define PAINN_TRAIN_NODE_CUH
 
@@ -27,6 +29,12 @@ struct element {
     bool there;
 };
 
+/* Numbers that are stored for products and used by nothing else (tf32_operand). */
+template <int PARTS, int N> static __device__ __forceinline__ numbers<N> operands(const numbers<N> &a)
+{
+    OF_EACH(N, tf32_operand<PARTS>(a.v[k]));
+}
+
 /* Runs the statements for each sum[m][c][…][e] of a lane, with its `row` of the tile and its `column` from n0 on. */
 #define EACH_SUM(MT, NC, ...)                                                                                                    \
     do {                                                                                                                         \
@@ -40,7 +48,7 @@ struct element {
     } while (0)
 
 /* Hidden layer of a network: h, or ḣ, from its product; a = act(h), which finish returns. */
-template <int TANGENT, int N> struct hidden_forward {
+template <int PARTS, int TANGENT, int N> struct hidden_forward {
     uint32_t at;
     numbers<N> value; /* of tangents, h of the values; else the bias */
 
@@ -53,7 +61,7 @@ template <int TANGENT, int N> struct hidden_forward {
                                                  const numbers<N> &sum) const
     {
         const numbers<N> moved = TANGENT ? sum : sum + value;
-        const numbers<N> active = TANGENT ? activation_slope(kind, value) * sum : activation(kind, moved);
+        const numbers<N> active = operands<PARTS>(TANGENT ? activation_slope(kind, value) * sum : activation(kind, moved));
         if (there) {
             put((TANGENT ? h.tangent : h.value) + at, moved);
             put((TANGENT ? a.tangent : a.value) + at, active);
@@ -63,7 +71,7 @@ template <int TANGENT, int N> struct hidden_forward {
 };
 
 /* h̄, or its tangent, from ā; `adjoint` keeps ā of the values. Without h.tangent (NULL): it is 0. */
-template <int TANGENT, int N> struct hidden_back {
+template <int PARTS, int TANGENT, int N> struct hidden_back {
     uint32_t at;
     numbers<N> value, moved, before;
 
@@ -80,6 +88,7 @@ template <int TANGENT, int N> struct hidden_back {
     {
         numbers<N> result = sum * activation_slope(kind, value);
         if (TANGENT) result = result + before * activation_second(kind, value) * moved;
+        result = operands<PARTS>(result);
         if (there) {
             put((TANGENT ? bar.tangent : bar.value) + at, result);
             if (!TANGENT) put(adjoint + at, sum);
@@ -191,7 +200,7 @@ template <int TANGENT, int N> struct update_features {
 };
 
 /* ȳ = [q̄ | Σ μ̄_c∘B_c | q̄∘t] of an atom and its features, or its tangent, from q̄ of the layer's output, or its tangent. */
-template <int TANGENT, int N> struct update_adjoint {
+template <int PARTS, int TANGENT, int N> struct update_adjoint {
     numbers<N> q0, t0, t1, y1;
 
     __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
@@ -217,16 +226,16 @@ template <int TANGENT, int N> struct update_adjoint {
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
-        y[0] = q;
-        y[1] = y1;
-        y[2] = TANGENT ? q * t0 + q0 * t1 : q * t0;
+        y[0] = operands<PARTS>(q);
+        y[1] = operands<PARTS>(y1);
+        y[2] = operands<PARTS>(TANGENT ? q * t0 + q0 * t1 : q * t0);
         float *to = (TANGENT ? L.y_bar.tangent : L.y_bar.value) + (uint32_t)e.atom * 3 * F + e.f;
         for (int k = 0; k < 3 && e.there; k++) put(to + k * F, y[k]);
     }
 };
 
 /* [V̄|B̄] and q̄' of an atom and its features, from p̄ and n̄ and from q̄ of the layer's output, or its tangent. */
-template <int TANGENT, int N> struct norm_back {
+template <int PARTS, int TANGENT, int N> struct norm_back {
     numbers<N> q0, k0, n0, n1, ym0, ym1, yt0, yt1, V0[3], B0[3], V1[3], B1[3], mu0[3], mu1[3];
 
     __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
@@ -262,9 +271,10 @@ template <int TANGENT, int N> struct norm_back {
         const numbers<N> k = TANGENT ? (n_bar - k0 * n1) / n0 : n_bar / n0;
         const numbers<N> t0 = TANGENT ? q0 * yt0 : q * yt0, t1 = TANGENT ? q * yt0 + q0 * yt1 : all_of<N>(0);
         for (int axis = 0; axis < 3; axis++) {
-            V[axis] = TANGENT ? t1 * B0[axis] + t0 * B1[axis] + k * V0[axis] + k0 * V1[axis] : t0 * B0[axis] + k * V0[axis];
-            B[axis] =
-                TANGENT ? mu1[axis] * ym0 + mu0[axis] * ym1 + t1 * V0[axis] + t0 * V1[axis] : mu0[axis] * ym0 + t0 * V0[axis];
+            V[axis] = operands<PARTS>(TANGENT ? t1 * B0[axis] + t0 * B1[axis] + k * V0[axis] + k0 * V1[axis]
+                                              : t0 * B0[axis] + k * V0[axis]);
+            B[axis] = operands<PARTS>(TANGENT ? mu1[axis] * ym0 + mu0[axis] * ym1 + t1 * V0[axis] + t0 * V1[axis]
+                                              : mu0[axis] * ym0 + t0 * V0[axis]);
         }
         if (!e.there) return;
         const uint32_t at = (uint32_t)e.atom * F + e.f;
@@ -322,7 +332,7 @@ template <int TANGENT, int N> struct features_back {
 
 /* ---- readout: ε = act(q O1ᵀ + o1)·O2 + o2 and its adjoint q̄, seeded 1; of tangents, seeded c */
 
-template <int TANGENT, int N> struct readout_hidden {
+template <int PARTS, int TANGENT, int N> struct readout_hidden {
     uint32_t at;
     numbers<N> O2, z; /* z: without tangents the bias */
     float c;
@@ -340,7 +350,7 @@ template <int TANGENT, int N> struct readout_hidden {
     {
         if (TANGENT) {
             const numbers<N> slope = activation_slope(s.activation, z), seed = all_of<N>(c);
-            const numbers<N> bar = O2 * (seed * slope + activation_second(s.activation, z) * sum);
+            const numbers<N> bar = operands<PARTS>(O2 * (seed * slope + activation_second(s.activation, z) * sum));
             if (e.there) {
                 put(s.z.tangent + at, sum);
                 put(s.z_bar.tangent + at, bar);
@@ -349,7 +359,7 @@ template <int TANGENT, int N> struct readout_hidden {
             }
             return bar;
         }
-        const numbers<N> value = sum + z, bar = O2 * activation_slope(s.activation, value);
+        const numbers<N> value = sum + z, bar = operands<PARTS>(O2 * activation_slope(s.activation, value));
         term = O2 * activation(s.activation, value);
         if (e.there) {
             put(s.z.value + at, value);

@@ -67,8 +67,8 @@ static __device__ __forceinline__ void copy_rows(typename Shape::stage &stage, c
     }
 }
 
-// The block's sums in shared memory, [NB][ROWS][SUM_STRIDE]; false where the tile has no atoms.
-template <int PARTS, int MT, int NC, int NB>
+// The block's sums in shared memory, [NB][ROWS][SUM_STRIDE]; false where the tile has no atoms. ROUNDED: `a` is (tf32_step).
+template <int PARTS, bool ROUNDED, int MT, int NC, int NB>
 static __device__ __forceinline__ bool product_tile(const product_operands &o, const gpu_train_call *call, const product_place &p)
 {
     typedef product_shape<MT, NC, NB> Shape;
@@ -103,7 +103,7 @@ static __device__ __forceinline__ bool product_tile(const product_operands &o, c
             for (int c = 0; c < NC; c++)
                 for (int b = 0; b < NB; b++)
                     v[c][b] = *(const float4 *)&stage.w[half][b * Shape::FEATURES + column0 + 8 * c + lane / 4][lane % 4 * 4];
-            tf32_step<PARTS, MT, NC, NB>(stage.a[half][row0], HALF, v, sum);
+            tf32_step<PARTS, ROUNDED, MT, NC, NB>(stage.a[half][row0], HALF, v, sum);
         }
     }
     copy_wait<0>();
@@ -118,7 +118,8 @@ static __device__ __forceinline__ bool product_tile(const product_operands &o, c
 }
 
 // Sums of N neighboring columns.
-template <int MT, int NC, int NB, int N> static __device__ __forceinline__ numbers<N> sum_of(int b, int atom, int axis, int column)
+template <int MT, int NC, int NB, int N>
+static __device__ __forceinline__ numbers<N> sum_of(int b, int atom, int axis, int column)
 {
     typedef product_shape<MT, NC, NB> Shape;
     DYNAMIC_SHARED(memory);
@@ -127,13 +128,13 @@ template <int MT, int NC, int NB, int N> static __device__ __forceinline__ numbe
 
 // Loads and finishes an operation for each N elements of a block; `finish` gets the row and column of their sums. The operands of UNITS
 // times N elements are requested together.
-template <typename Shape, template <int, int> class Operation, int TANGENT, int N, int UNITS, typename Load, typename Finish>
+template <typename Shape, typename Operation, int N, int UNITS, typename Load, typename Finish>
 static __device__ __forceinline__ void each_element(const product_place &p, int n_atoms, Load load, Finish finish)
 {
     enum { ROW = Shape::FEATURES / N, PIECES = Shape::ATOMS * ROW };
     static_assert(PIECES % THREADS == 0, "whole pieces for each thread");
     for (int first = (int)threadIdx.x; first < PIECES; first += UNITS * THREADS) {
-        Operation<TANGENT, N> op[UNITS];
+        Operation op[UNITS];
 #pragma unroll
         for (int unit = 0; unit < UNITS; unit++) {
             const int k = first + unit * THREADS;
@@ -165,26 +166,26 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) hidden_product(node_st
                              : WHICH == FIRST_OF_UPDATE      ? L.context
                              : WHICH == FIRST_OF_UPDATE_BACK ? L.y_bar
                                                              : L.x_bar;
-    const float *w = WHICH == FIRST_OF_MESSAGE       ? s.weights.base + s.weights.layer[l].W1
-                     : WHICH == FIRST_OF_UPDATE      ? s.weights.base + s.weights.layer[l].M1
+    const float *w = WHICH == FIRST_OF_MESSAGE       ? painn_weights(&s, l, PAINN_W1)
+                     : WHICH == FIRST_OF_UPDATE      ? painn_weights(&s, l, PAINN_M1)
                      : WHICH == FIRST_OF_UPDATE_BACK ? painn_transposed(&s, l, PAINN_M2)
                                                      : painn_transposed(&s, l, PAINN_W2);
     const product_operands o = {TANGENT ? from.tangent : from.value, w, (back ? 3 : of_message ? 1 : 2) * F, 0};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
+    if (!product_tile<PARTS, WHICH >= FIRST_OF_UPDATE_BACK, MT, MT, 1>(o, s.call, p)) return;
     const float *bias = s.weights.base + (of_message ? s.weights.layer[l].b1 : s.weights.layer[l].c1);
     const painn_dual &h = of_message ? L.h : L.g;
     float *adjoint = of_message ? L.a_bar : L.s_bar;
     if (back)
-        each_element<Shape, hidden_back, TANGENT, 4, 2>(
-            p, s.call->n_atoms, [&](hidden_back<TANGENT, 4> &op, const element &e) { op.load(F, e, h, adjoint); },
-            [&](const hidden_back<TANGENT, 4> &op, const element &, int row, int column) {
+        each_element<Shape, hidden_back<PARTS, TANGENT, 4>, 4, 2>(
+            p, s.call->n_atoms, [&](hidden_back<PARTS, TANGENT, 4> &op, const element &e) { op.load(F, e, h, adjoint); },
+            [&](const hidden_back<PARTS, TANGENT, 4> &op, const element &, int row, int column) {
                 op.finish(s.activation, true, of_message ? L.h_bar : L.g_bar, adjoint, sum_of<MT, MT, 1, 4>(0, row, 0, column));
             });
     else
-        each_element<Shape, hidden_forward, TANGENT, 4, 4>(
-            p, s.call->n_atoms, [&](hidden_forward<TANGENT, 4> &op, const element &e) { op.load(F, e, h, bias); },
-            [&](const hidden_forward<TANGENT, 4> &op, const element &, int row, int column) {
+        each_element<Shape, hidden_forward<PARTS, TANGENT, 4>, 4, 4>(
+            p, s.call->n_atoms, [&](hidden_forward<PARTS, TANGENT, 4> &op, const element &e) { op.load(F, e, h, bias); },
+            [&](const hidden_forward<PARTS, TANGENT, 4> &op, const element &, int row, int column) {
                 op.finish(s.activation, true, h, of_message ? L.a : L.s, sum_of<MT, MT, 1, 4>(0, row, 0, column));
             });
 }
@@ -194,11 +195,10 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
     typedef product_shape<MT, 1, 3> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
-    const product_operands o = {TANGENT ? s.layer[l].a.tangent : s.layer[l].a.value, s.weights.base + s.weights.layer[l].W2, F,
-                                F};
+    const product_operands o = {TANGENT ? s.layer[l].a.tangent : s.layer[l].a.value, painn_weights(&s, l, PAINN_W2), F, F};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
-    each_element<Shape, message_output, TANGENT, 4, 2>(
+    if (!product_tile<PARTS, true, MT, 1, 3>(o, s.call, p)) return;
+    each_element<Shape, message_output<TANGENT, 4>, 4, 2>(
         p, s.call->n_atoms, [&](message_output<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
         [&](const message_output<TANGENT, 4> &op, const element &e, int row, int column) {
             numbers<4> x[3];
@@ -213,10 +213,10 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREA
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
-    const product_operands o = {TANGENT ? L.mu1.tangent : L.mu1.value, s.weights.base + s.weights.layer[l].U, F, F};
+    const product_operands o = {TANGENT ? L.mu1.tangent : L.mu1.value, painn_weights(&s, l, PAINN_U), F, F};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, 3, 1, 2>(o, s.call, p)) return;
-    each_element<Shape, update_vectors, TANGENT, 4, 1>(
+    if (!product_tile<PARTS, false, 3, 1, 2>(o, s.call, p)) return;
+    each_element<Shape, update_vectors<TANGENT, 4>, 4, 1>(
         p, s.call->n_atoms, [&](update_vectors<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
         [&](const update_vectors<TANGENT, 4> &op, const element &e, int row, int column) {
             numbers<4> V[3], B[3];
@@ -233,11 +233,10 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
     typedef product_shape<MT, 1, 3> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
-    const product_operands o = {TANGENT ? s.layer[l].s.tangent : s.layer[l].s.value, s.weights.base + s.weights.layer[l].M2, F,
-                                F};
+    const product_operands o = {TANGENT ? s.layer[l].s.tangent : s.layer[l].s.value, painn_weights(&s, l, PAINN_M2), F, F};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
-    each_element<Shape, update_features, TANGENT, 4, 1>(
+    if (!product_tile<PARTS, true, MT, 1, 3>(o, s.call, p)) return;
+    each_element<Shape, update_features<TANGENT, 4>, 4, 1>(
         p, s.call->n_atoms, [&](update_features<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
         [&](const update_features<TANGENT, 4> &op, const element &e, int row, int column) {
             numbers<4> y[3];
@@ -248,14 +247,14 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
 
 enum { ADJOINT_FEATURES = 4 }; // of a thread of output_adjoint
 
-template <int TANGENT> static __global__ void __launch_bounds__(THREADS) output_adjoint(node_step step)
+template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS) output_adjoint(node_step step)
 {
     wait_for_previous();
     let_next_start();
     const int F = step.s.n_features, k = (int)(blockIdx.x * THREADS + threadIdx.x) * ADJOINT_FEATURES;
     const element e = {k / F, k % F, true};
     if (e.atom >= step.s.call->n_atoms) return;
-    update_adjoint<TANGENT, ADJOINT_FEATURES> op;
+    update_adjoint<PARTS, TANGENT, ADJOINT_FEATURES> op;
     numbers<ADJOINT_FEATURES> y[3];
     op.load(step.s, step.l, e);
     op.finish(step.s, step.l, e, load_q_bar<TANGENT, ADJOINT_FEATURES>(step.s, step.l, e), y);
@@ -270,10 +269,10 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) norm_product(node_step
     const painn_train_layer &L = s.layer[l];
     const product_operands o = {TANGENT ? L.g_bar.tangent : L.g_bar.value, painn_transposed(&s, l, PAINN_M1), F, F};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, MT, 1, 2>(o, s.call, p)) return;
-    each_element<Shape, norm_back, TANGENT, 2, 1>(
-        p, s.call->n_atoms, [&](norm_back<TANGENT, 2> &op, const element &e) { op.load(s, l, e); },
-        [&](const norm_back<TANGENT, 2> &op, const element &e, int row, int column) {
+    if (!product_tile<PARTS, true, MT, 1, 2>(o, s.call, p)) return;
+    each_element<Shape, norm_back<PARTS, TANGENT, 2>, 2, 1>(
+        p, s.call->n_atoms, [&](norm_back<PARTS, TANGENT, 2> &op, const element &e) { op.load(s, l, e); },
+        [&](const norm_back<PARTS, TANGENT, 2> &op, const element &e, int row, int column) {
             numbers<2> V[3], B[3];
             op.finish(s, l, e, load_q_bar<TANGENT, 2>(s, l, e), sum_of<MT, 1, 2, 2>(0, row, 0, column),
                       sum_of<MT, 1, 2, 2>(1, row, 0, column), V, B);
@@ -289,8 +288,8 @@ template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds
     const product_operands o = {TANGENT ? L.VB_bar.tangent : L.VB_bar.value, painn_transposed(&s, l, PAINN_U), 2 * s.n_features,
                                 0};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, 3, NC, 1>(o, s.call, p)) return;
-    each_element<Shape, vector_back, TANGENT, 4, 2>(
+    if (!product_tile<PARTS, true, 3, NC, 1>(o, s.call, p)) return;
+    each_element<Shape, vector_back<TANGENT, 4>, 4, 2>(
         p, s.call->n_atoms, [&](vector_back<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
         [&](const vector_back<TANGENT, 4> &op, const element &e, int row, int column) {
             numbers<4> mu[3];
@@ -308,8 +307,8 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) message_product_back(n
     const painn_dual &from = s.layer[l].h_bar;
     const product_operands o = {TANGENT ? from.tangent : from.value, painn_transposed(&s, l, PAINN_W1), F, 0};
     const product_place p = place_of<Shape>(step);
-    if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
-    each_element<Shape, features_back, TANGENT, 4, 4>(
+    if (!product_tile<PARTS, true, MT, MT, 1>(o, s.call, p)) return;
+    each_element<Shape, features_back<TANGENT, 4>, 4, 4>(
         p, s.call->n_atoms, [&](features_back<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
         [&](const features_back<TANGENT, 4> &op, const element &e, int row, int column) {
             op.finish(s, l, e, sum_of<MT, MT, 1, 4>(0, row, 0, column));
@@ -401,10 +400,11 @@ extern "C" int painn_train_launch_node(const painn_train_step *step, const painn
         return error ? error : launch_product(step, plan, 4, l, tangent, stream);
     }
     case PAINN_UPDATE_NET_BACK: {
-        int error =
-            launch(tangent ? output_adjoint<1> : output_adjoint<0>,
-                   (plan->n_atoms * step->n_features / ADJOINT_FEATURES + THREADS - 1) / THREADS, THREADS, 0, 1, plan->overlap,
-                   stream, node);
+        int error = launch(plan->parts == 3 ? tangent ? output_adjoint<3, 1> : output_adjoint<3, 0>
+                           : tangent ? output_adjoint<1, 1>
+                                            : output_adjoint<1, 0>,
+                           (plan->n_atoms * step->n_features / ADJOINT_FEATURES + THREADS - 1) / THREADS, THREADS, 0, 1,
+                           plan->overlap, stream, node);
         if (!error) error = launch_product(step, plan, 5, l, tangent, stream);
         return error ? error : launch_product(step, plan, 6, l, tangent, stream);
     }

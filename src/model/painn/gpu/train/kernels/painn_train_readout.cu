@@ -50,8 +50,8 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int stride = F + TF32_ROW_PAD, narrow = H + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const bool keep = slice.first == 0;
-    const float *w = s.weights.base, *back = painn_transposed_readout(&s);
-    float early = read_rows(w + s.weights.O1, F, 0, H);
+    const float *w = painn_weights_of_readout(&s), *back = painn_transposed_readout(&s);
+    float early = read_rows(w, F, 0, H);
     early += read_rows(back, H, slice.first, slice.n);
     wait_for_previous();
     let_next_start();
@@ -63,11 +63,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     __syncthreads();
     for (int unit = warp_of(); unit < H / 8; unit += (int)blockDim.x / 32) {
         float sum[1][1][1][4] = {};
-        tf32_tile<PARTS, 1, 1, 1>(rows, stride, F, w + s.weights.O1, F, 8 * unit, 0, sum);
+        tf32_tile<PARTS, false, 1, 1, 1>(rows, stride, F, w, F, 8 * unit, 0, sum);
         EACH_SUM(1, 1, {
             const int atom = first + row;
             const element own = {min(atom, n - 1), 8 * unit + column, keep && atom < n};
-            readout_hidden<TANGENT, 1> op;
+            readout_hidden<PARTS, TANGENT, 1> op;
             numbers<1> term = {};
             op.load(s, own);
             hidden[row * narrow + own.f] = op.finish(s, own, all_of<1>(sum[m][c][0][e]), term).v[0];
@@ -82,7 +82,7 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     }
     for (int unit = warp_of(); unit < slice.n / 8; unit += (int)blockDim.x / 32) {
         float sum[1][1][1][4] = {};
-        tf32_tile<PARTS, 1, 1, 1>(hidden, narrow, H, back, H, slice.first + 8 * unit, 0, sum);
+        tf32_tile<PARTS, true, 1, 1, 1>(hidden, narrow, H, back, H, slice.first + 8 * unit, 0, sum);
         float *q_bar = TANGENT ? s.q_bar[l].tangent : s.q_bar[l].value;
         EACH_SUM(1, 1, {
             if (first + row < n) q_bar[(size_t)(first + row) * F + slice.first + 8 * unit + column] = sum[m][c][0][e];
