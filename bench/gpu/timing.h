@@ -150,26 +150,41 @@ static inline timed_case time_case(const device_plugin *gpu, gpu_evaluator *e, c
     return t;
 }
 
-/* Mean time of each stage over `calls` calls with host arrays, as JSON `"stages_us": {…}`. */
-static inline void print_stages(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results,
-                                int calls)
+/* Mean time of each stage over `calls` calls with host arrays, ns; freed by the caller. */
+static inline double *time_stages(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch,
+                                  const mlff_results *results, int calls, const mlff_stage **stages_out, int *n_out)
 {
-    int n_stages;
-    const mlff_stage *stages = gpu->stages(e, &n_stages);
-    double *stage_ns = need((size_t)n_stages, sizeof *stage_ns), *sum = need((size_t)n_stages, sizeof *sum);
+    *stages_out = gpu->stages(e, n_out);
+    double *stage_ns = need((size_t)*n_out, sizeof *stage_ns), *mean = need((size_t)*n_out, sizeof *mean);
     must(gpu->stage_clock_set(e, 1), "clock");
     for (int k = -20; k < calls; k++) {
         must(gpu->compute(e, batch, results), "compute");
         gpu->stage_times(e, stage_ns);
-        for (int s = 0; s < n_stages && k >= 0; s++) sum[s] += stage_ns[s] / calls;
+        for (int s = 0; s < *n_out && k >= 0; s++) mean[s] += stage_ns[s] / calls;
     }
     must(gpu->stage_clock_set(e, 0), "clock");
+    free(stage_ns);
+    return mean;
+}
+
+/* The same as JSON `"stages_us": {…}`. */
+static inline void print_stage_times(const mlff_stage *stages, const double *mean, int n_stages)
+{
     printf("\"stages_us\": {");
     for (int s = 0; s < n_stages; s++)
-        printf("%s\"%s %s %d\": %.2f", s ? ", " : "", stages[s].name, stages[s].phase, stages[s].layer, sum[s] / 1e3);
+        printf("%s\"%s %s %d\": %.2f", s ? ", " : "", stages[s].name, stages[s].phase, stages[s].layer, mean[s] / 1e3);
     printf("}");
-    free(stage_ns);
-    free(sum);
+}
+
+/* Measures and prints them. */
+static inline void print_stages(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results,
+                                int calls)
+{
+    const mlff_stage *stages;
+    int n_stages;
+    double *mean = time_stages(gpu, e, batch, results, calls, &stages, &n_stages);
+    print_stage_times(stages, mean, n_stages);
+    free(mean);
 }
 
 #endif
