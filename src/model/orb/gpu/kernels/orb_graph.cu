@@ -6,7 +6,7 @@
 #include "model/orb/gpu/orb_gpu.h"
 #include "orb_harmonics.cuh"
 
-enum { WARPS = 4, SCAN_THREADS = 1024 };
+enum { WARPS = 4, SCAN_THREADS = 1024, AT_ONCE = 512 }; // AT_ONCE: distances of a row in shared memory
 
 static __device__ __forceinline__ const gpu_edge *row_of(const orb_gpu_step &step, int i)
 {
@@ -69,21 +69,45 @@ static __global__ void __launch_bounds__(SCAN_THREADS) orb_scan_kernel(const __g
 
 // ---- a warp for each sender
 
+// Distances `begin` … begin + AT_ONCE − 1 of a row, as far as they exist, to shared memory, behind them infinity up to a multiple of four.
+static __device__ __forceinline__ void load_distances(float *distances, const gpu_edge *row, int begin, int length, int lane)
+{
+    __syncwarp();
+    for (int m = lane; m < min((length - begin + 3) / 4 * 4, (int)AT_ONCE); m += 32)
+        distances[m] = begin + m < length ? row[begin + m].d : INFINITY;
+    __syncwarp();
+}
+
 static __global__ void __launch_bounds__(32 * WARPS) orb_edge_kernel(const __grid_constant__ orb_gpu_step step, int unused)
 {
+    __shared__ float4 distances[WARPS][AT_ONCE / 4];
     wait_for_previous();
     let_next_start();
     const int lane = threadIdx.x % 32, i = blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= step.gpu.call->n_atoms) return;
+    float4 *const near = distances[threadIdx.x / 32];
     const gpu_edge *row = row_of(step, i);
     const int length = step.gpu.neighbors.row_length[i], first = step.first_edge[i];
     const float unit = (float)step.gpu.length_unit, cutoff = (float)step.gpu.neighbors.cutoff;
     float kept = 0, dropped = 0; // distances of the last edge that is kept and of the first that is not
-    for (int k = lane; k < length; k += 32) {
-        const gpu_edge edge = row[k];
+    for (int begin = 0; begin < length; begin += 32) {
+        const int k = begin + lane;
+        gpu_edge edge = {};
+        if (k < length) edge = row[k];
         int rank = 0;
-#pragma unroll 8
-        for (int m = 0; m < length; m++) rank += row[m].d < edge.d || (row[m].d == edge.d && m < k);
+        for (int part = 0; part < length; part += AT_ONCE) {
+            if (begin == 0 || length > AT_ONCE) load_distances((float *)near, row, part, length, lane);
+#pragma unroll 4
+            for (int m = 0; m < min(length - part, (int)AT_ONCE); m += 4) {
+                const float4 d = near[m / 4];
+                const int before = k - part - m; // of these four, so many are before this edge in the row
+                rank += d.x < edge.d || (d.x == edge.d && before > 0);
+                rank += d.y < edge.d || (d.y == edge.d && before > 1);
+                rank += d.z < edge.d || (d.z == edge.d && before > 2);
+                rank += d.w < edge.d || (d.w == edge.d && before > 3);
+            }
+        }
+        if (k >= length) continue;
         if (rank == step.cap - 1) kept = edge.d;
         if (rank == step.cap) dropped = edge.d;
         if (rank >= step.cap) continue;

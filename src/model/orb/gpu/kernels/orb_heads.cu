@@ -205,14 +205,15 @@ static __global__ void __launch_bounds__(128) orb_force_kernel(const __grid_cons
 static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_system_kernel(const __grid_constant__ orb_gpu_step step, int unused)
 {
     __shared__ double stress[6];
-    wait_for_previous();
-    let_next_start();
     const gpu_call call = *step.gpu.call;
     const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (s >= call.n_systems) {
+        wait_for_previous();
+        let_next_start();
         if (s == 0) publish_report(step.gpu, call);
         return;
     }
+    // What is summed here is older than the mean of the nodes, for which the kernels before this one have waited.
     const gpu_system &system = step.gpu.neighbors.systems[s];
     const float *hidden = step.system_hidden_values + (size_t)s * 2 * ORB_GPU_LATENT;
     double sums[7] = {0, 0, 0, 0, 0, 0, 0}; // of offsets and repulsion
@@ -224,6 +225,8 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_system_kernel(const
         for (int k = 0; k < 6; k++) sums[k] += repulsion.stress[k];
     }
     sum_block<SYSTEM_THREADS>(sums);
+    wait_for_previous();
+    let_next_start();
     if (warp == 6) {
         const double y = dot_row(hidden, step.energy.weight, lane) + step.energy.bias[0];
         if (lane == 0 && call.energies) call.energies[s] = (y * step.energy_scale + step.energy_mean) * system.n + sums[6];
