@@ -155,11 +155,14 @@ static __global__ void __launch_bounds__(ROWS_WARPS * 32) rows_kernel(const __gr
     const int n1 = 2 * system.images[1] + 1, n2 = 2 * system.images[2] + 1, images = (2 * system.images[0] + 1) * n1 * n2;
     const int n = step.neighbors.candidate_length[i];
     const int32_t *row = step.neighbors.candidates + (size_t)i * step.neighbors.candidate_capacity;
-    int length = 0;
-    for (int begin = 0; begin < min(n, step.neighbors.candidate_capacity); begin += 32)
-        length =
-            decide_candidates(step, system, i, begin + lane < min(n, step.neighbors.candidate_capacity) ? row[begin + lane] : -1,
-                              images, n1, n2, length);
+    const int end = min(n, step.neighbors.candidate_capacity);
+    const auto candidate_at = [&](int k) { return k < end ? row[k] : -1; };
+    int length = 0, candidate = candidate_at(lane);
+    for (int begin = 0; begin < end; begin += 32) {
+        const int next = candidate_at(begin + 32 + lane); // ahead: candidates' positions are read through it
+        length = decide_candidates(step, system, i, candidate, images, n1, n2, length);
+        candidate = next;
+    }
     // Some candidates did not fit: ask for a row that would be long enough at the same ratio.
     if (n > step.neighbors.candidate_capacity)
         length = max(length, (int)((long long)n * step.neighbors.row_capacity / step.neighbors.candidate_capacity) + 1);

@@ -49,10 +49,10 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
     return bin < 0 ? bin + bins : bin;
 }
 
-// Wraps atom i of system s and stores it; with bins, counts it in its bin and tests whether the Verlet list still holds.
+// Wraps atom i of system s and stores it; with bins, counts it in its bin, tests whether the Verlet list still holds, and returns the bin.
 template <bool bins>
-static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const gpu_call &call, const gpu_system &system, int s,
-                                                    int i, int rebuild)
+static __device__ __forceinline__ int prepare_atom(const gpu_step &step, const gpu_call &call, const gpu_system &system, int s,
+                                                   int i, int rebuild)
 {
     bool stale =
         bins && (rebuild || step.neighbors.list->n_atoms != call.n_atoms || step.neighbors.list->n_systems != call.n_systems);
@@ -78,7 +78,7 @@ static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const 
         step.neighbors.fractional_float[(size_t)i * 4 + a] = (float)f;
     }
     keep_atom(step, i, s, z, offset_of(step, z), owned, atom.finite, atom.wide);
-    if (!bins) return;
+    if (!bins) return -1;
     // Coordinates are relative to the system's first atom: a distance changes by at most twice the largest displacement.
     double square = 0;
     for (int c = 0; c < 3; c++) {
@@ -93,7 +93,15 @@ static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const 
     const int bin = system.first + (place[2] * system.bins[1] + place[1]) * system.bins[0] + place[0];
     step.neighbors.bin[i] = bin;
     step.neighbors.place_in_bin[i] = atomicAdd(&step.neighbors.bin_count[bin], 1);
-    atomicAdd(&step.neighbors.bin_total[bin / GPU_SCAN_BLOCK], 1);
+    return bin;
+}
+
+// Counts the bins of a warp's atoms (−1: no atom) by blocks of bins, most of them in one block: additions to one address take 1 ns each.
+static __device__ __forceinline__ void count_blocks(const gpu_step &step, int bin)
+{
+    const int lane = threadIdx.x % 32, block = bin < 0 ? -1 : bin / GPU_SCAN_BLOCK, first = __shfl_sync(~0u, block, 0);
+    const int same = __popc(__ballot_sync(~0u, block == first));
+    if (block >= 0 && (lane == 0 || block != first)) atomicAdd(&step.neighbors.bin_total[block], lane == 0 ? same : 1);
 }
 
 template <bool bins>
@@ -130,7 +138,9 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
         *step.call = call;
         if (!bins) step.neighbors.list->n_atoms = -1; // its systems are overwritten
     }
-    if (i < call.n_atoms) prepare_atom<bins>(step, call, one ? shared : own, s, i, rebuild);
+    int bin = -1;
+    if (i < call.n_atoms) bin = prepare_atom<bins>(step, call, one ? shared : own, s, i, rebuild);
+    if (bins) count_blocks(step, bin);
     wait_for_previous();
 }
 
