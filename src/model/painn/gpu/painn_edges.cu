@@ -19,7 +19,8 @@
 #include "painn_edges.cuh"
 
 // Threads of a walking block: as many as registers allow, more in the first layer.
-enum { FORWARD_THREADS = 1024, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
+enum { FORWARD_THREADS = 1024, FORWARD_THREADS_SHORT = 768, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
+template <bool first_layer> constexpr int threads_short = first_layer ? FORWARD_THREADS : FORWARD_THREADS_SHORT;
 // Atoms of this block: a slice of features and, with the table in shared memory, a contiguous range that its warps walk.
 struct edge_tasks {
     int slice, atom, end, stride;
@@ -44,6 +45,13 @@ struct edge_tasks {
         }
     }
 };
+
+// Loads from global memory before this stay before what follows. Without it the compiler saves registers by placing the loads of a neighbor's
+// features behind reads of the filter table, and a warp waits for one after the other.
+static __device__ __forceinline__ void keep_loads_before()
+{
+    __syncwarp();
+}
 
 // Adds N values of each lane over the 4 warps of the block; returns true in the first warp, which has the sums.
 template <int N> static __device__ __forceinline__ bool add_warps(float2 *v)
@@ -108,6 +116,7 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
             for (int k = task.begin, mine = k + quarter; k < n; k += task.step, mine += task.step) {
                 if (in_shared) e.locate(chunk, packed, mine);
                 const message_inputs<first_layer> in(rows + (size_t)(unsigned)e.j * (SLICES * width * sizeof(float)));
+                if (in_shared && !first_layer && !fast) keep_loads_before();
                 if (in_shared) e.filter(table);
                 const edge_view<BLOCKS, false> now = e;
                 if (!in_shared && k + task.step < n) {
@@ -261,11 +270,12 @@ struct row_of_quarter {
 };
 
 template <int F, bool first_layer, bool fast>
-static __global__ void __launch_bounds__(FORWARD_THREADS) message_short_kernel(const __grid_constant__ painn_gpu_step step, int l)
+static __global__ void __launch_bounds__(threads_short<first_layer>)
+    message_short_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
-    load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    load_table<value_table<true, fast>, threads_short<first_layer>>(step.layer[l], shared, blockIdx.x % SLICES);
     if (first_layer) begin_stage(step.gpu, stage_message(l));
     const edge_tasks task(SLICES, step.gpu.call->n_atoms, true);
     const value_table<true, fast> table(step.layer[l], shared, task.slice);
@@ -293,6 +303,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS) message_short_kernel(c
                 edge_view<BLOCKS, false> e;
                 e.locate(chunk, packed, (lane & 24) + k);
                 const message_inputs<first_layer> in(rows + (size_t)(unsigned)e.j * (SLICES * width * sizeof(float)));
+                if (!first_layer && !fast) keep_loads_before();
                 e.filter(table);
                 sums.add(e, in);
             }
@@ -421,7 +432,9 @@ static int launch_edge(const painn_gpu_step *step, const gpu_plan *plan, int lay
 template <int F, bool fast>
 static int launch_short(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
 {
-    const int slices = F / PAINN_GPU_SLICE, threads = back ? BACKWARD_THREADS : FORWARD_THREADS;
+    const int slices = F / PAINN_GPU_SLICE, threads = back         ? BACKWARD_THREADS
+                                                      : layer == 0 ? threads_short<true>
+                                                                   : threads_short<false>;
     void (*kernel)(painn_gpu_step, int) =
         back         ? layer == 0 ? message_back_short_kernel<F, true, fast> : message_back_short_kernel<F, false, fast>
                 : layer == 0 ? message_short_kernel<F, true, fast>
