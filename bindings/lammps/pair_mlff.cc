@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // pair_mlff.cc: the pair style. Rows of the batch are the atoms that have an element, in LAMMPS's order: owned atoms, then ghosts.
-// Periodic images are ghosts too, so the batch has no cell. Forces on ghosts go to their owners by LAMMPS (newton on), and the virial
-// is the sum of f r over all atoms before that.
+// Along axes that are not divided among ranks the batch is periodic, and ghosts that are images along them are left out: on one rank
+// there are no others. Along divided axes periodic images are ghosts. Forces on ghosts go to their owners by LAMMPS (newton on). The virial
+// is the evaluator's: it is no sum of f r over the atoms of a periodic batch.
 #include "pair_mlff.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "atom.h"
 #include "comm.h"
+#include "domain.h"
 #include "error.h"
 #include "force.h"
 #include "memory.h"
@@ -33,6 +35,7 @@ PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_option
     restartinfo = 0; // the input names the model again
     one_coeff = 1;
     manybody_flag = 1;
+    no_virial_fdotr_compute = 1;
     centroidstressflag = CENTROID_NOTAVAIL;
     unit_convert_flag = 0;
 }
@@ -136,12 +139,13 @@ void PairMlff::create_evaluator()
     mlff_model_info info;
     mlff_model_info_get(model, &info);
     mlff_halo halo = {forward_hook, reverse_hook, this, any_hook};
-    options.halo = info.n_layers > 1 ? &halo : nullptr;
+    options.halo = info.n_layers > 1 && comm->nprocs > 1 ? &halo : nullptr;
     mlff_neighbors_destroy(neighbors);
     neighbors = nullptr;
     check_together(mlff_evaluator_create(model, &options, &evaluator));
     options.halo = nullptr;
-    check_together(options.device.kind == MLFF_CPU ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
+    const bool list_without_ghosts = options.device.kind == MLFF_CPU && comm->nprocs > 1;
+    check_together(list_without_ghosts ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
     measure_exchanges();
     delete exchanger;
     exchanger = exchanges ? new RowExchange(options.device, world, row_bytes) : nullptr;
@@ -172,7 +176,7 @@ void PairMlff::measure_exchanges()
     measuring = true;
     const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &results);
     measuring = false;
-    comm_forward = exchanges ? 2 : 0; // rank and row of an atom's owner
+    comm_forward = comm->nprocs > 1 ? 3 : 0; // rank and row of an atom's owner, whether it is an image that the batch repeats
     check_together(status);
 }
 
@@ -192,6 +196,7 @@ void PairMlff::init_style()
     if (force->pair == this && neighbor->nex_type + neighbor->nex_group + neighbor->nex_mol > 0)
         refuse("pair_style mlff: neigh_modify exclude has no effect on a model; remove it (neigh_modify exclude none)");
     if (!evaluator) create_evaluator();
+    ghosts_known = false;
     // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
     force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
 }
@@ -203,20 +208,38 @@ double PairMlff::init_one(int, int)
 
 // ---- a step ----------------------------------------------------------------------------------------------------------------
 
+// When LAMMPS's list is new. The owner of each ghost comes by LAMMPS's own communication, in which images of images learn it too.
+void PairMlff::find_ghosts()
+{
+    const int n_all = atom->nlocal + atom->nghost;
+    for (int c = 0; c < 3; c++)
+        periodic[c] =
+            domain->periodicity[c] && (comm->nprocs == 1 || (comm->layout != Comm::LAYOUT_TILED && comm->procgrid[c] == 1));
+    owner_rank.assign(n_all, comm->me);
+    owner_row.assign(n_all, -1);
+    repeated.assign(n_all, 0);
+    for (int i = 0, n = 0; i < atom->nlocal; i++)
+        if (element_of_type[atom->type[i]]) owner_row[i] = n++;
+    if (comm->nprocs == 1)
+        std::fill(repeated.begin() + atom->nlocal, repeated.end(), 1);
+    else
+        comm->forward_comm_pair(this);
+    ghosts_known = true;
+}
+
 void PairMlff::gather()
 {
     const int n_all = atom->nlocal + atom->nghost;
     int n = 0;
     row_of_atom.resize(n_all);
     atom_of_row.resize(n_all);
+    n_owned = 0;
     for (int i = 0; i < n_all; i++) {
-        const bool seen = element_of_type[atom->type[i]] != 0;
+        const bool seen = element_of_type[atom->type[i]] != 0 && !repeated[i];
         row_of_atom[i] = seen ? n : -1;
-        atom_of_row[n] = i;
-        n += seen;
+        if (seen) atom_of_row[n++] = i;
         if (i < atom->nlocal) n_owned = n;
     }
-    if (atom->nlocal == 0) n_owned = 0;
     atom_of_row.resize(n);
     species.resize(n);
     owned.resize(n);
@@ -232,26 +255,22 @@ void PairMlff::gather()
     atom_virials.resize(vflag_atom ? 9 * species.size() : 0);
 }
 
-// The owner of each ghost, by LAMMPS's own communication, in which images of images learn it too.
 void PairMlff::plan_exchange()
 {
-    const int n_all = atom->nlocal + atom->nghost;
-    owner_rank.assign(n_all, comm->me);
-    owner_row.assign(row_of_atom.begin(), row_of_atom.end());
-    comm->forward_comm_pair(this);
     std::vector<RowExchange::Owner> owners;
     for (int r = n_owned; r < n_rows(); r++) owners.push_back({owner_rank[atom_of_row[r]], owner_row[atom_of_row[r]]});
     const bool first_plan = !exchanger->planned();
     check(exchanger->plan(n_owned, owners));
-    if (first_plan && comm->nprocs > 1 && options.device.kind != MLFF_CPU && comm->me == 0)
+    if (first_plan && options.device.kind != MLFF_CPU && comm->me == 0)
         utils::logmesg(lmp, std::string("mlff: rows of other ranks by route ") + exchanger->route_name() + " (MLFF_EXCHANGE)\n");
 }
 
 // What ghosts have of virials goes to their owners by the computes that ask for it.
-void PairMlff::scatter(double energy)
+void PairMlff::scatter(double energy, const double total_virial[9])
 {
     static const int voigt[6] = {0, 4, 8, 1, 2, 5}; // xx yy zz xy xz yz
     if (eflag_global) eng_vdwl += energy * energy_unit;
+    for (int k = 0; vflag_global && k < 6; k++) virial[k] += total_virial[voigt[k]] * energy_unit;
     for (size_t r = 0; r < atom_of_row.size(); r++) {
         const int i = atom_of_row[r];
         for (int c = 0; c < 3; c++) atom->f[i][c] += forces[3 * r + c] * energy_unit;
@@ -263,13 +282,18 @@ void PairMlff::scatter(double energy)
 // The atoms of `gather`. On the CPU with pairs: rows of owned atoms come first; ghosts have none, as their owners compute them.
 void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
 {
+    const double *h = domain->h; // xx yy zz yz xz xy
+    const double vectors[9] = {h[0], 0, 0, h[5], h[1], 0, h[4], h[3], h[2]};
+    memcpy(cell, vectors, sizeof cell);
     first_atom[1] = n_rows();
     batch = {};
     batch.n_systems = 1;
     batch.first_atom = first_atom;
     batch.species = species.data();
     batch.positions = positions.data();
-    batch.owned = owned.data();
+    batch.cells = cell;
+    batch.periodic = periodic;
+    batch.owned = comm->nprocs > 1 ? owned.data() : nullptr;
     if (!neighbors) return;
     const int64_t begin = rank_profile_begin(profile);
     check(mlff_neighbors_update(neighbors, &batch));
@@ -296,9 +320,10 @@ mlff_status PairMlff::step_hook(void *pair)
 {
     auto *self = static_cast<PairMlff *>(pair);
     const int64_t begin = rank_profile_begin(self->profile);
+    const bool new_ghosts = self->neighbor->ago == 0 || !self->ghosts_known; // the same on all ranks
+    if (new_ghosts) self->find_ghosts();
     self->gather();
-    // Ghosts are others where LAMMPS's neighbor list is new.
-    if (self->exchanger && (self->neighbor->ago == 0 || !self->exchanger->planned())) self->plan_exchange();
+    if (new_ghosts && self->exchanger) self->plan_exchange();
     rank_profile_add(self->profile, RANK_GATHER, begin);
     if (self->n_rows() > 0)
         self->compute_rows();
@@ -318,19 +343,19 @@ void PairMlff::exchange_nothing()
 
 void PairMlff::compute_rows()
 {
-    double energy = 0;
+    double energy = 0, total_virial[9] = {0};
     mlff_batch batch;
     mlff_pairs pairs;
     make_batch(batch, pairs);
     mlff_results results = {};
     results.energies = &energy;
+    results.virials = vflag_global ? total_virial : nullptr;
     results.forces = forces.data();
     results.atom_energies = eflag_atom ? atom_energies.data() : nullptr;
     results.atom_virials = vflag_atom ? atom_virials.data() : nullptr;
     check(mlff_evaluator_compute(evaluator, &batch, &results));
     const int64_t begin = rank_profile_begin(profile);
-    scatter(energy);
-    if (vflag_fdotr) virial_fdotr_compute();
+    scatter(energy, total_virial);
     rank_profile_add(profile, RANK_GATHER, begin);
 }
 
@@ -351,8 +376,7 @@ void PairMlff::warn_if_extrapolating()
     const double temperature = sums[2] > 0 ? force->mvv2e * sums[1] / (3 * sums[2] * force->boltz) : 0;
     const std::string at = " [mlff, step " + std::to_string(update->ntimestep) + "]";
     char text[EXTRAPOLATION_TEXT];
-    if (extrapolation_by_cores(&told, static_cast<int64_t>(sums[0]), text) && comm->me == 0)
-        error->warning(FLERR, text + at);
+    if (extrapolation_by_cores(&told, static_cast<int64_t>(sums[0]), text) && comm->me == 0) error->warning(FLERR, text + at);
     const bool moves = update->whichflag == 1; // not a minimization
     if (moves && extrapolation_by_temperature(&told, model, temperature, sums[2], text) && comm->me == 0)
         error->warning(FLERR, text + at);
@@ -423,20 +447,24 @@ mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int 
     return status;
 }
 
-int PairMlff::pack_forward_comm(int n, int *atoms, double *buffer, int, int *)
+int PairMlff::pack_forward_comm(int n, int *atoms, double *buffer, int pbc_flag, int *pbc)
 {
+    bool moves = false; // along an axis that the batch repeats
+    for (int c = 0; pbc_flag && c < 3; c++) moves = moves || (periodic[c] && pbc[c] != 0);
     for (int k = 0; k < n; k++) {
-        buffer[2 * k] = owner_rank[atoms[k]];
-        buffer[2 * k + 1] = owner_row[atoms[k]];
+        buffer[3 * k] = owner_rank[atoms[k]];
+        buffer[3 * k + 1] = owner_row[atoms[k]];
+        buffer[3 * k + 2] = moves || repeated[atoms[k]];
     }
-    return 2 * n;
+    return 3 * n;
 }
 
 void PairMlff::unpack_forward_comm(int n, int first_ghost, double *buffer)
 {
     for (int k = 0; k < n; k++) {
-        owner_rank[first_ghost + k] = static_cast<int>(buffer[2 * k]);
-        owner_row[first_ghost + k] = static_cast<int>(buffer[2 * k + 1]);
+        owner_rank[first_ghost + k] = static_cast<int>(buffer[3 * k]);
+        owner_row[first_ghost + k] = static_cast<int>(buffer[3 * k + 1]);
+        repeated[first_ghost + k] = buffer[3 * k + 2] != 0;
     }
 }
 

@@ -23,8 +23,9 @@ namespace LAMMPS_NS
 
 /*   pair_style mlff [precision float32|float64|tf32|bf16] [device auto|cpu|cuda|cuda:N] [threads N]
  *   pair_coeff * * MODEL SPECIES…        one element or NULL for each atom type
- * Ghost atoms reach one cutoff. After each layer the features of ghosts come from the ranks that own them, and in the reverse pass
- * their adjoints go back (row_exchange.h). Energy (also of atoms), forces and virial; units metal and real. */
+ * Axes that are not divided among ranks are periodic in the batch. Ghost atoms of other ranks reach one cutoff; after each layer their
+ * features come from the ranks that own them, and in the reverse pass their adjoints go back (row_exchange.h). Energy (also of atoms),
+ * forces and virial; units metal and real. */
 class PairMlff : public Pair
 {
   public:
@@ -65,13 +66,14 @@ class PairMlff : public Pair
     void agree(mlff_status status);
     void create_evaluator();
     void measure_exchanges();
+    void find_ghosts();
     void gather();
     void plan_exchange();
     void make_batch(mlff_batch &batch, mlff_pairs &pairs);
     static mlff_status step_hook(void *pair);
     void compute_rows();
     void exchange_nothing();
-    void scatter(double energy);
+    void scatter(double energy, const double total_virial[9]);
     void warn_if_extrapolating();
     mlff_status exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, void *stream);
     static mlff_status forward_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
@@ -83,7 +85,8 @@ class PairMlff : public Pair
     mlff_evaluator_options options;
     mlff_model *model = nullptr;
     mlff_evaluator *evaluator = nullptr;
-    mlff_neighbors *neighbors = nullptr; // on the CPU: rows of owned atoms alone; on a GPU the evaluator makes its own list
+    mlff_neighbors *neighbors =
+        nullptr; // on several ranks' CPUs: rows of owned atoms alone; otherwise the evaluator makes its own list
     extrapolation told = {};
     rank_profile *profile = nullptr; // null: MLFF_PROFILE is not set
     double cutoff = 0;
@@ -97,12 +100,16 @@ class PairMlff : public Pair
     std::vector<double> positions, forces, atom_energies, atom_virials;
     std::vector<unsigned char> owned;
     int n_owned = 0;
+    double cell[9];                         // of the batch
+    unsigned char periodic[3] = {0, 0, 0};  // axes along which the batch repeats: undivided and periodic
+    bool ghosts_known = false;              // since init_style
+    std::vector<int> owner_rank, owner_row; // of each atom, ghosts too
+    std::vector<unsigned char> repeated;    // 1: a ghost that is an image along such an axis
 
     RowExchange *exchanger = nullptr; // null: the model exchanges no features
     bool measuring = false, exchanges = false;
-    size_t row_bytes = 0;                   // the most that an exchange has of an atom
-    int n_any = 0;                          // calls of any_hook in a step, for a rank without atoms
-    std::vector<int> owner_rank, owner_row; // of each atom, ghosts too
+    size_t row_bytes = 0; // the most that an exchange has of an atom
+    int n_any = 0;        // calls of any_hook in a step, for a rank without atoms
 };
 
 } // namespace LAMMPS_NS
