@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Systems for LAMMPS and for mlff from one set of numbers, and their results compared.
 
-systems.py make silicon|triclinic|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
+systems.py make silicon|triclinic|slab|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
 systems.py drift STEPS TOLERANCE                      total energy of log.lammps (nve.in), eV/atom
 systems.py compare TOLERANCE KEY                       forces.dump of LAMMPS against expected.extxyz of mlff eval; virials of atoms
                                                       against the virial, and against those of an earlier run with this KEY
@@ -57,17 +57,19 @@ def water(n):
 
 
 def make(kind, n):
-    periodic = kind != "molecule"
-    if kind in ("silicon", "triclinic"):
+    periodic = [kind != "molecule"] * 2 + [kind not in ("molecule", "slab")]
+    if kind in ("silicon", "triclinic", "slab"):
         cell, atoms = silicon(n, (0.1, 0.2, 0.15) if kind == "triclinic" else (0, 0, 0))
+        if kind == "slab":
+            cell[2][2] += 1.0  # vacuum, and no images across it
     else:
         cell, atoms = water(n)
-    if not periodic:
+    if kind == "molecule":
         atoms = [(s, [x + 18 for x in p]) for s, p in atoms]
     species = sorted({s for s, _ in atoms})
     lattice = " ".join(repr(float(x)) for row in cell for x in row)
     with open("system.extxyz", "w") as file:
-        file.write(f'{len(atoms)}\nLattice="{lattice}" Properties=species:S:1:pos:R:3 pbc="{" ".join(["T" if periodic else "F"] * 3)}"\n')
+        file.write(f'{len(atoms)}\nLattice="{lattice}" Properties=species:S:1:pos:R:3 pbc="{" ".join("T" if p else "F" for p in periodic)}"\n')
         for s, p in atoms:
             file.write(f"{s} {p[0]!r} {p[1]!r} {p[2]!r}\n")
     with open("system.data", "w") as file:
@@ -81,7 +83,7 @@ def make(kind, n):
         for i, (s, p) in enumerate(atoms):
             file.write(f"{i + 1} {species.index(s) + 1} {p[0]!r} {p[1]!r} {p[2]!r}\n")
     with open("system.in", "w") as file:
-        file.write(f"boundary {'p p p' if periodic else 'f f f'}\nvariable species string \"{' '.join(species)}\"\n")
+        file.write(f"boundary {' '.join('p' if p else 's' if kind == 'slab' else 'f' for p in periodic)}\nvariable species string \"{' '.join(species)}\"\n")
 
 
 def determinant(cell):
