@@ -180,10 +180,11 @@ static mlff_status compute_step(void *context)
     clear(call);
     mlff_status status = reserve(m, (size_t)n);
     if (status != MLFF_OK) return status;
-    for (size_t k = 0; k < 3 * (size_t)n; k++) m->positions[k] = call->coordinates[k] / m->length;
+    const double *positions = m->length == 1 ? call->coordinates : m->positions;
+    for (size_t k = 0; m->length != 1 && k < 3 * (size_t)n; k++) m->positions[k] = call->coordinates[k] / m->length;
     rank_profile_add(m->profile, RANK_GATHER, begin);
     begin = rank_profile_begin(m->profile);
-    status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, m->positions, &step->batch, &atom);
+    status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, positions, &step->batch, &atom);
     if (status != MLFF_OK) return status;
     if (halo_neighbors(m->halo)) rank_profile_list(m->profile, begin, halo_neighbors(m->halo));
     if (step->batch->first_atom[1] == 0) return status; // a process may own no atoms
