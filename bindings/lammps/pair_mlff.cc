@@ -117,6 +117,7 @@ void PairMlff::coeff(int n, char **words)
     cutoff = info.cutoff_angstrom;
     element_of_type.assign(static_cast<size_t>(n_types) + 1, 0);
     agree(words_elements(n_types, words + 3, &info, words[2], element_of_type.data() + 1));
+    has_null_types = std::count(element_of_type.begin() + 1, element_of_type.end(), 0) > 0;
     const unsigned outputs = mlff_model_outputs(model);
     if (!info.conservative || !info.has_atom_energies || !(outputs & MLFF_OUTPUT_FORCES))
         refuse(std::string("pair_coeff of mlff: the energy of ") + words[2] +
@@ -227,7 +228,7 @@ void PairMlff::find_ghosts()
     ghosts_known = true;
 }
 
-void PairMlff::gather()
+void PairMlff::map_rows()
 {
     const int n_all = atom->nlocal + atom->nghost;
     int n = 0;
@@ -242,17 +243,34 @@ void PairMlff::gather()
     }
     atom_of_row.resize(n);
     species.resize(n);
-    owned.resize(n);
-    positions.resize(3 * static_cast<size_t>(n));
-    for (int r = 0; r < n; r++) {
-        const int i = atom_of_row[r];
-        species[r] = element_of_type[atom->type[i]];
-        owned[r] = r < n_owned;
-        memcpy(&positions[3 * static_cast<size_t>(r)], atom->x[i], 3 * sizeof(double));
+    owned.assign(n, 0);
+    std::fill(owned.begin(), owned.begin() + n_owned, 1);
+}
+
+// Types may change while LAMMPS's list holds (fix atom/swap). On one rank positions are read where LAMMPS has them.
+void PairMlff::gather(bool new_ghosts)
+{
+    if (new_ghosts || has_null_types) map_rows();
+    const int n = n_rows(), plain = n_plain();
+    const size_t coordinates = 3 * static_cast<size_t>(n);
+    for (int r = 0; r < n; r++) species[r] = element_of_type[atom->type[r < plain ? r : atom_of_row[r]]];
+    row_positions = n > 0 && plain == n ? atom->x[0] : nullptr;
+    if (!row_positions) {
+        positions.resize(coordinates);
+        if (plain > 0) memcpy(positions.data(), atom->x[0], 3 * sizeof(double) * plain);
+        for (int r = plain; r < n; r++)
+            memcpy(&positions[3 * static_cast<size_t>(r)], atom->x[atom_of_row[r]], 3 * sizeof(double));
+        row_positions = positions.data();
     }
-    forces.resize(positions.size());
-    atom_energies.resize(species.size());
-    atom_virials.resize(vflag_atom ? 9 * species.size() : 0);
+    forces.resize(coordinates);
+    atom_energies.resize(eflag_atom ? n : 0);
+    atom_virials.resize(vflag_atom ? 9 * static_cast<size_t>(n) : 0);
+}
+
+// Rows that are the atoms of the same index: where every owned atom has an element.
+int PairMlff::n_plain() const
+{
+    return n_owned == atom->nlocal ? n_owned : 0;
 }
 
 void PairMlff::plan_exchange()
@@ -271,12 +289,14 @@ void PairMlff::scatter(double energy, const double total_virial[9])
     static const int voigt[6] = {0, 4, 8, 1, 2, 5}; // xx yy zz xy xz yz
     if (eflag_global) eng_vdwl += energy * energy_unit;
     for (int k = 0; vflag_global && k < 6; k++) virial[k] += total_virial[voigt[k]] * energy_unit;
-    for (size_t r = 0; r < atom_of_row.size(); r++) {
-        const int i = atom_of_row[r];
-        for (int c = 0; c < 3; c++) atom->f[i][c] += forces[3 * r + c] * energy_unit;
-        if (eflag_atom && owned[r]) eatom[i] += atom_energies[r] * energy_unit;
-        for (int k = 0; vflag_atom && k < 6; k++) vatom[i][k] += atom_virials[9 * r + voigt[k]] * energy_unit;
-    }
+    const int plain = n_plain();
+    double *f = plain > 0 ? atom->f[0] : nullptr;
+    for (size_t k = 0; k < 3 * static_cast<size_t>(plain); k++) f[k] += forces[k] * energy_unit;
+    for (int r = plain; r < n_rows(); r++)
+        for (int c = 0; c < 3; c++) atom->f[atom_of_row[r]][c] += forces[3 * static_cast<size_t>(r) + c] * energy_unit;
+    for (int r = 0; eflag_atom && r < n_owned; r++) eatom[atom_of_row[r]] += atom_energies[r] * energy_unit;
+    for (int r = 0; vflag_atom && r < n_rows(); r++)
+        for (int k = 0; k < 6; k++) vatom[atom_of_row[r]][k] += atom_virials[9 * static_cast<size_t>(r) + voigt[k]] * energy_unit;
 }
 
 // The atoms of `gather`. On the CPU with pairs: rows of owned atoms come first; ghosts have none, as their owners compute them.
@@ -290,7 +310,7 @@ void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
     batch.n_systems = 1;
     batch.first_atom = first_atom;
     batch.species = species.data();
-    batch.positions = positions.data();
+    batch.positions = row_positions;
     batch.cells = cell;
     batch.periodic = periodic;
     batch.owned = comm->nprocs > 1 ? owned.data() : nullptr;
@@ -322,7 +342,7 @@ mlff_status PairMlff::step_hook(void *pair)
     const int64_t begin = rank_profile_begin(self->profile);
     const bool new_ghosts = self->neighbor->ago == 0 || !self->ghosts_known; // the same on all ranks
     if (new_ghosts) self->find_ghosts();
-    self->gather();
+    self->gather(new_ghosts);
     if (new_ghosts && self->exchanger) self->plan_exchange();
     rank_profile_add(self->profile, RANK_GATHER, begin);
     if (self->n_rows() > 0)
@@ -391,9 +411,9 @@ int PairMlff::n_members() const
 
 void PairMlff::compute_members(std::vector<double> &member_energies, std::vector<double> &member_forces)
 {
-    gather();
+    gather(false);
     member_energies.assign(n_members(), 0.0);
-    member_forces.assign(member_energies.size() * positions.size(), 0.0);
+    member_forces.assign(3 * member_energies.size() * n_rows(), 0.0);
     if (exchanger) refuse("compute mlff/deviation: not for ensembles of models that exchange features");
     if (n_rows() == 0) return;
     double energy;

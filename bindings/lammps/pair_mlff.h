@@ -67,7 +67,9 @@ class PairMlff : public Pair
     void create_evaluator();
     void measure_exchanges();
     void find_ghosts();
-    void gather();
+    void map_rows();
+    void gather(bool new_ghosts);
+    int n_plain() const;
     void plan_exchange();
     void make_batch(mlff_batch &batch, mlff_pairs &pairs);
     static mlff_status step_hook(void *pair);
@@ -92,11 +94,13 @@ class PairMlff : public Pair
     double cutoff = 0;
     double energy_unit = 1; // eV in the simulation's unit
     std::vector<int> element_of_type;
+    bool has_null_types = false; // some type is no element
 
     // Atoms whose type has an element, owned ones first.
     std::vector<int> atom_of_row, row_of_atom; // −1: no element
     std::vector<int32_t> species, first;       // first: of the rows of pairs
     int32_t first_atom[2] = {0, 0};            // of the batch
+    const double *row_positions = nullptr;     // LAMMPS's, or `positions`
     std::vector<double> positions, forces, atom_energies, atom_virials;
     std::vector<unsigned char> owned;
     int n_owned = 0;
