@@ -27,6 +27,7 @@ extern "C" {
 using namespace LAMMPS_NS;
 
 static const double list_skin = 0.5;                // of the engine's own list, Å
+static const double sort_bin = 1.5;                 // in cutoffs, of LAMMPS's sorting of atoms
 static const double kcal_mol = 0.04336410390059322; // eV, CODATA 2014 as all of mlff
 
 PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_options_default())
@@ -198,6 +199,8 @@ void PairMlff::init_style()
         refuse("pair_style mlff: neigh_modify exclude has no effect on a model; remove it (neigh_modify exclude none)");
     if (!evaluator) create_evaluator();
     ghosts_known = false;
+    // A GPU's blocks take atoms in order, and share more neighbors in such bins than in LAMMPS's of half a cutoff.
+    if (options.device.kind != MLFF_CPU && atom->userbinsize == 0) atom->userbinsize = sort_bin * cutoff;
     // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
     force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
 }
