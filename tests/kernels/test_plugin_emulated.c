@@ -104,14 +104,17 @@ static void test_ghosts(void **state)
             for (int c = 0; c < 3; c++) positions[3 * at + c] = (c == 0) * 1.4 * i + 0.3 * sin(1.7 * i + 2.1 * c);
         }
         support_results expected = reference_of(model, &batch), got = support_compute(evaluator, &batch);
-        const clock_t start = clock();
-        support_results again = support_compute(evaluator, &batch);
-        seconds[order] = (double)(clock() - start) / CLOCKS_PER_SEC;
+        for (int repeat = 0; repeat < 3; repeat++) { // the least is that of a call beside which little else ran
+            const clock_t start = clock();
+            support_results again = support_compute(evaluator, &batch);
+            const double time = (double)(clock() - start) / CLOCKS_PER_SEC;
+            seconds[order] = repeat == 0 ? time : fmin(time, seconds[order]);
+            assert_memory_equal(again.r.forces, got.r.forces, 3 * N * sizeof(double));
+            support_results_free(&again);
+        }
         compare(order == 2 ? "ghosts in another order" : order ? "ghosts behind owned atoms" : "no ghosts", &got, &expected);
-        assert_memory_equal(again.r.forces, got.r.forces, 3 * N * sizeof(double));
         for (int i = 0; i < N; i++)
             if (!owned[i] && got.r.atom_energies[i] != 0) fail_msg("ghost %d has the energy %g", i, got.r.atom_energies[i]);
-        support_results_free(&again);
         support_results_free(&got);
         support_results_free(&expected);
     }
