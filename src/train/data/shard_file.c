@@ -364,13 +364,15 @@ static mlff_status finish_writing(labelling *l)
     return status;
 }
 
-// Few structures, as the teacher may be slow; on GPUs a whole batch, since each larger one would set them up again.
+// Few structures, as the teacher may be slow; on GPUs as many as fit into one batch, since each larger one would set them up again.
 static size_t first_call(const mlff_teacher *teacher, const sample *const *samples, size_t n_samples)
 {
     if (teacher->options.device.kind != MLFF_CUDA) return FIRST_CALL;
     size_t n = 0;
-    for (int64_t n_atoms = 0; n < n_samples && n < LARGEST_CALL && (n == 0 || n_atoms < teacher->batch_atoms); n++)
+    for (int64_t n_atoms = 0; n < n_samples && n < LARGEST_CALL; n++) {
         n_atoms += samples[n]->system->n_atoms;
+        if (n > 0 && n_atoms > teacher->batch_atoms) break;
+    }
     return n;
 }
 
