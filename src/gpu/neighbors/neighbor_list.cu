@@ -58,6 +58,8 @@ static __device__ __forceinline__ int prepare_atom(const gpu_step &step, const g
         bins && (rebuild || step.neighbors.list->n_atoms != call.n_atoms || step.neighbors.list->n_systems != call.n_systems);
     const int z = call.species[i];
     const unsigned char owned = call.owned ? call.owned[i] : 1;
+    // Candidates of a ghost lack the other ghosts: an atom that is owned now needs them.
+    stale = stale || (bins && step.neighbors.drop_ghost_pairs && step.neighbors.owned[i] != owned);
     const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)system.first * 3;
     const double raw[3] = {at[0], at[1], at[2]}, origin[3] = {from[0], from[1], from[2]};
     if (i == system.first) {
