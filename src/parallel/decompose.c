@@ -339,8 +339,8 @@ static mlff_status collect_atoms(const decomposition *d, int index)
     for (size_t m = 0; at < n_local; m++) {
         const domain_share *share = &d->shares[m * parts + (size_t)index];
         for (int j = 0; j < share->n_ghosts; j++, at++) {
-            a->atom[at] = share->ghosts[4 * j];
-            memcpy(a->shift + 3 * at, share->ghosts + 4 * j + 1, 3 * sizeof *a->shift);
+            a->atom[at] = share->ghosts[4 * (size_t)j];
+            memcpy(a->shift + 3 * at, share->ghosts + 4 * (size_t)j + 1, 3 * sizeof *a->shift);
         }
     }
 done:
