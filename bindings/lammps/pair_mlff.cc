@@ -43,6 +43,7 @@ PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_option
 
 PairMlff::~PairMlff()
 {
+    release_sort_bins();
     rank_profile_destroy(profile);
     delete exchanger;
     mlff_evaluator_destroy(evaluator);
@@ -200,9 +201,17 @@ void PairMlff::init_style()
     if (!evaluator) create_evaluator();
     ghosts_known = false;
     // A GPU's blocks take atoms in order, and share more neighbors in such bins than in LAMMPS's of half a cutoff.
-    if (options.device.kind != MLFF_CPU && atom->userbinsize == 0) atom->userbinsize = sort_bin * cutoff;
+    release_sort_bins();
+    if (options.device.kind != MLFF_CPU && atom->userbinsize == 0) atom->userbinsize = own_sort_bins = sort_bin * cutoff;
     // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
     force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
+}
+
+// LAMMPS's sorting is the simulation's: what was chosen here ends with this pair style, and a size from the input stays.
+void PairMlff::release_sort_bins()
+{
+    if (own_sort_bins > 0 && atom->userbinsize == own_sort_bins) atom->userbinsize = 0;
+    own_sort_bins = 0;
 }
 
 double PairMlff::init_one(int, int)

@@ -66,6 +66,7 @@ class PairMlff : public Pair
     void agree(mlff_status status);
     void create_evaluator();
     void measure_exchanges();
+    void release_sort_bins();
     void find_ghosts();
     void map_rows();
     void gather(bool new_ghosts);
@@ -87,12 +88,12 @@ class PairMlff : public Pair
     mlff_evaluator_options options;
     mlff_model *model = nullptr;
     mlff_evaluator *evaluator = nullptr;
-    mlff_neighbors *neighbors =
-        nullptr; // on several ranks' CPUs: rows of owned atoms alone; otherwise the evaluator makes its own list
+    mlff_neighbors *neighbors = nullptr; // of owned atoms, on several ranks' CPUs; else null: the evaluator makes its own list
     extrapolation told = {};
     rank_profile *profile = nullptr; // null: MLFF_PROFILE is not set
     double cutoff = 0;
-    double energy_unit = 1; // eV in the simulation's unit
+    double own_sort_bins = 0; // Å, that were set in `atom`; 0: none
+    double energy_unit = 1;   // eV in the simulation's unit
     std::vector<int> element_of_type;
     bool has_null_types = false; // some type is no element
 

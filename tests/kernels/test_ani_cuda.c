@@ -241,6 +241,44 @@ static void test_wide_tiles(void **state)
     unsetenv("MLFF_CUDA_PLAN");
 }
 
+static mlff_status exchange_nothing(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                                    void *stream)
+{
+    (void)context, (void)layer, (void)arrays, (void)n_arrays, (void)location, (void)stream;
+    return MLFF_OK;
+}
+
+// With halo hooks pairs of two ghosts are not listed. Other atoms are owned in the second call, where positions are the same: the list that
+// was kept has no pairs of two former ghosts.
+static void test_other_ghosts(void **state)
+{
+    (void)state;
+    enum { N = 24 };
+    if (!have_gpu()) return;
+    const mlff_halo halo = {.forward = exchange_nothing, .reverse = exchange_nothing};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_model *model = ani_shaped(&ani_small_2x, 5);
+    mlff_system *system = ani_random_system(N, 7, 1, 1.2, 62);
+    mlff_evaluator *gpu;
+    unsigned char owned[N];
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    batch.owned = owned;
+    options.device.kind = MLFF_CUDA;
+    options.halo = &halo;
+    setenv("MLFF_CUDA_PLAN", "cell_list=1,fused_search=0", 1); // as for large systems
+    assert_ok(mlff_evaluator_create(model, &options, &gpu));
+    unsetenv("MLFF_CUDA_PLAN");
+    for (int call = 0; call < 2; call++) {
+        for (int i = 0; i < N; i++) owned[i] = (i % 3 == 0) == (call == 0);
+        check_batch(model, gpu, NULL, &batch, call ? "ghosts that are owned now" : "a third is owned");
+    }
+    mlff_evaluator_destroy(gpu);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 // Batch and results on the device; errors named; stages that add up; no memory taken after the first calls.
 static void test_on_device(void **state)
 {
@@ -314,9 +352,9 @@ static void test_on_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),    cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_batches),  cmocka_unit_test(test_members),
-                                       cmocka_unit_test(test_2x),       cmocka_unit_test(test_wide_tiles),
-                                       cmocka_unit_test(test_on_device)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),        cmocka_unit_test(test_extremes),
+                                       cmocka_unit_test(test_batches),      cmocka_unit_test(test_members),
+                                       cmocka_unit_test(test_2x),           cmocka_unit_test(test_wide_tiles),
+                                       cmocka_unit_test(test_other_ghosts), cmocka_unit_test(test_on_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

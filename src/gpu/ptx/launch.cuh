@@ -42,8 +42,8 @@ static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, s
         attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
         config.numAttrs++;
     }
-#if !defined(CUDART_VERSION) ||                                                                                                  \
-    CUDART_VERSION >= 12060 // older toolkits may lack the attribute; the driver chooses the share then
+// Toolkits before 12.6 may lack the attribute: the driver chooses the share then. The emulated runtime has it, and no version.
+#if !defined(CUDART_VERSION) || CUDART_VERSION >= 12060
     if (overlap & LAUNCH_SHARED) {
         attributes[config.numAttrs].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
         attributes[config.numAttrs++].val.sharedMemCarveout = LAUNCH_SHARED_PERCENT;

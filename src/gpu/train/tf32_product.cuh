@@ -87,7 +87,8 @@ static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_
     tf32_mma(d, a_high, b_high);
 }
 
-/* 16 terms. With PARTS = 1 weights are rounded to TF32, and with ROUNDED all operands. The tensor cores truncate their sums, so that with PARTS = 3 they add up only these terms, and float32 additions the rest. */
+/* 16 terms. With PARTS = 1 weights are rounded to TF32 already, and with ROUNDED all operands. The tensor cores truncate their sums, so
+ * that with PARTS = 3 they add up only these terms, and float32 additions the rest. */
 template <int PARTS, bool ROUNDED, int MT, int NC, int NB>
 static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, const float4 (&v)[NC][NB],
                                                  float (&sum)[MT][NC][NB][4])

@@ -6,9 +6,9 @@
  *                     q'' = q' + yq + yt∘t ; μ'' = μ' + yμ∘B
  *   and backwards     s̄ = ȳ M2 ; ḡ = s̄∘act'(g) ; [p̄|n̄] = ḡ M1 ; μ̄' = μ̄ + [V̄|B̄] U ; ā = x̄ W2 ; h̄ = ā∘act'(h) ; q̄ = q̄' + h̄ W1
  * Products are of rows of two matrices: of W forwards, of Wᵀ backwards, of which `begin` keeps a copy.
- * An operation is a struct for N neighboring features of an atom: `load` reads what it needs besides the product, which may be requested
- * before the product is made; `finish` takes the product and writes the results. Small batches do several products in one kernel (painn_train_chain.cu), large
- * ones have a kernel for each (painn_train_product.cu).
+ * An operation is a struct for N neighboring features of an atom: `load` reads what it needs besides the product, which may be
+ * requested before the product is made; `finish` takes the product and writes the results. Small batches do several products in
+ * one kernel (painn_train_chain.cu), large ones have a kernel for each (painn_train_product.cu).
  * Indices have 32 bits: a batch has less than 2²¹ atoms (painn_train_count), an atom less than 2¹⁰ numbers in an array. With TF32 what only
  * products read is rounded where it is stored: a, s, x̄, h̄, ȳ, ḡ, [V̄|B̄], z̄ and their tangents. */
 #ifndef PAINN_TRAIN_NODE_CUH
@@ -80,7 +80,7 @@ template <int PARTS, int TANGENT, int N> struct hidden_back {
         const bool more = TANGENT && h.tangent;
         at = (uint32_t)e.atom * F + e.f;
         value = numbers_at<N>(h.value + at);
-        moved = numbers_if<N>(more, h.tangent + at);
+        moved = more ? numbers_at<N>(h.tangent + at) : all_of<N>(0);
         before = numbers_if<N>(more, adjoint + at);
     }
     __device__ __forceinline__ numbers<N> finish(int kind, bool there, const painn_dual &bar, float *adjoint,
