@@ -76,8 +76,8 @@ typedef struct painn_train_step {
     float epsilon;
     const float *center, *width, *frequency; /* [K] */
     painn_train_weights weights;
-    float *
-        operands; /* each layer's W1, W2, U, M1, M2, then O1, and all of them transposed; of the weights of this step, with TF32 rounded */
+    /* Each layer's W1, W2, U, M1, M2, then O1, and all of them transposed; of the weights of this step, with TF32 rounded. */
+    float *operands;
     painn_train_data data;
 
     /* ---- capacities */
