@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <emmintrin.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -75,7 +76,7 @@ struct warp_state {
     int arrived = 0;
     unsigned generation = 0;
     uint64_t in[2][32];
-    float operand[2][32][12];
+    alignas(16) float rows[2][16][16], columns[2][8][16]; // operands of a product, 16 (or 8) numbers along k each
 };
 struct barrier_state {
     int arrived = 0;
@@ -90,6 +91,8 @@ struct fiber {
     warp_state *warp;
     barrier_state *block_barrier /* [16] */, *cluster_barrier;
     int block_threads, cluster_threads;
+    const unsigned *awaited; // not resumed while this has the value `seen`
+    unsigned seen;
 };
 extern fiber *current;
 extern std::vector<fiber> *fibers;
@@ -99,6 +102,13 @@ inline fiber &self()
     return *current;
 }
 void yield();
+inline void wait_until_changed(const unsigned &generation, unsigned seen)
+{
+    self().awaited = &generation;
+    self().seen = seen;
+    while (generation == seen) yield();
+    self().awaited = nullptr;
+}
 /* `together`: blocks that run at once, a multiple of the cluster. */
 void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body);
 template <typename T> T exchange(T value, int source)
@@ -113,7 +123,7 @@ template <typename T> T exchange(T value, int source)
         w.arrived = 0;
         w.generation++;
     }
-    while (w.generation == g) yield();
+    wait_until_changed(w.generation, g);
     memcpy(&value, &w.in[g & 1][source & 31], sizeof value);
     return value;
 }
@@ -124,7 +134,7 @@ inline void wait(barrier_state &b, int n)
         b.arrived = 0;
         b.generation++;
     }
-    while (b.generation == g) yield();
+    wait_until_changed(b.generation, g);
 }
 } // namespace emulate
 
@@ -392,13 +402,49 @@ static inline void copy_commit()
 template <int N> static inline void copy_wait()
 {
 }
-static inline float emulate_half(uint16_t h)
+/* Sixteen numbers along k, and eight halves (or bfloat16) as floats. Products call these for most of the time that they take:
+ * SSE2, which every x86-64 has, and no branches. */
+struct emulate_sixteen {
+    __m128 of[4];
+};
+template <bool bfloat> static inline __m128 emulate_unpack(__m128i bits)
 {
-    int exponent = h >> 10 & 31, mantissa = h & 1023;
-    if (exponent == 31) return mantissa ? NAN : h & 0x8000 ? -INFINITY : INFINITY;
-    float v = exponent ? __uint_as_float((uint32_t)(exponent + 112) << 23 | (uint32_t)mantissa << 13)
-                       : (float)mantissa * 5.9604644775390625e-08f; /* 2⁻²⁴ */
-    return h & 0x8000 ? -v : v;
+    if (bfloat) return _mm_castsi128_ps(_mm_slli_epi32(bits, 16));
+    const __m128i size = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)), rebias = _mm_set1_epi32(112 << 23);
+    const __m128i sign = _mm_slli_epi32(_mm_xor_si128(bits, size), 16);
+    const __m128i small = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(size), _mm_set1_ps(5.9604644775390625e-08f))); /* 2⁻²⁴ */
+    const __m128i infinite = _mm_cmpgt_epi32(size, _mm_set1_epi32(0x7bff)), subnormal = _mm_cmplt_epi32(size, _mm_set1_epi32(0x400));
+    const __m128i normal = _mm_add_epi32(_mm_add_epi32(_mm_slli_epi32(size, 13), rebias), _mm_and_si128(infinite, rebias));
+    return _mm_castsi128_ps(_mm_or_si128(sign, _mm_or_si128(_mm_and_si128(subnormal, small), _mm_andnot_si128(subnormal, normal))));
+}
+template <bool bfloat> static inline void emulate_unpack_eight(__m128i halves, __m128 *out)
+{
+    out[0] = emulate_unpack<bfloat>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
+    out[1] = emulate_unpack<bfloat>(_mm_unpackhi_epi16(halves, _mm_setzero_si128()));
+}
+template <bool bfloat> static inline emulate_sixteen emulate_operand(const char *at, int k_stride)
+{
+    emulate_sixteen v;
+    emulate_unpack_eight<bfloat>(_mm_loadu_si128((const __m128i *)at), v.of);
+    emulate_unpack_eight<bfloat>(_mm_loadu_si128((const __m128i *)(at + k_stride)), v.of + 2);
+    return v;
+}
+static inline emulate_sixteen emulate_load(const float *at)
+{
+    return {{_mm_loadu_ps(at), _mm_loadu_ps(at + 4), _mm_loadu_ps(at + 8), _mm_loadu_ps(at + 12)}};
+}
+static inline float emulate_dot(const emulate_sixteen &a, const emulate_sixteen &b)
+{
+    __m128 sum = _mm_add_ps(_mm_add_ps(_mm_mul_ps(a.of[0], b.of[0]), _mm_mul_ps(a.of[1], b.of[1])),
+                            _mm_add_ps(_mm_mul_ps(a.of[2], b.of[2]), _mm_mul_ps(a.of[3], b.of[3])));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_shuffle_ps(sum, sum, 1)));
+}
+static inline float2 unpack_half2(uint32_t w)
+{
+    float v[4];
+    _mm_storeu_ps(v, emulate_unpack<false>(_mm_unpacklo_epi16(_mm_cvtsi32_si128((int)w), _mm_setzero_si128())));
+    return {v[0], v[1]};
 }
 static inline uint32_t emulate_to_half(float v)
 {
@@ -413,10 +459,6 @@ static inline uint32_t emulate_to_half(float v)
 static inline uint32_t pack_half2(float a, float b)
 {
     return emulate_to_half(a) | emulate_to_half(b) << 16;
-}
-static inline float2 unpack_half2(uint32_t w)
-{
-    return {emulate_half((uint16_t)w), emulate_half((uint16_t)(w >> 16))};
 }
 static inline uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -449,31 +491,33 @@ template <bool transposed> static inline uint4 load_tiles(const uint4 *row)
     __syncwarp(); // all lanes have read before one overwrites a row
     return {v[0], v[1], v[2], v[3]};
 }
+/* A thread's words of the 16 × 16 operand A, to the warp's rows. */
+template <bool bfloat> static inline void emulate_give_rows(emulate::warp_state &w, unsigned half, const uint4 &a)
+{
+    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    __m128 v[2];
+    emulate_unpack_eight<bfloat>(_mm_set_epi32((int)a.w, (int)a.z, (int)a.y, (int)a.x), v);
+    for (int k = 0; k < 2; k++) {
+        _mm_storel_pi((__m64 *)&w.rows[half][g][2 * t + 8 * k], v[k]);
+        _mm_storeh_pi((__m64 *)&w.rows[half][g + 8][2 * t + 8 * k], v[k]);
+    }
+}
 template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
 {
-    const auto unpack = [](uint32_t w) {
-        return bfloat ? float2{__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)} : unpack_half2(w);
-    };
     emulate::warp_state &w = *emulate::self().warp;
-    int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
-    unsigned half = w.generation & 1;
-    const uint32_t mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
-    for (int k = 0; k < 6; k++) {
-        float2 pair = unpack(mine[k]);
-        w.operand[half][lane][2 * k] = pair.x;
-        w.operand[half][lane][2 * k + 1] = pair.y;
-    }
+    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    const unsigned half = w.generation & 1;
+    emulate_give_rows<bfloat>(w, half, a);
+    const __m128 b = emulate_unpack<bfloat>(_mm_unpacklo_epi16(_mm_set_epi32(0, 0, (int)b1, (int)b0), _mm_setzero_si128()));
+    _mm_storel_pi((__m64 *)&w.columns[half][g][2 * t], b);
+    _mm_storeh_pi((__m64 *)&w.columns[half][g][2 * t + 8], b);
     emulate::exchange(0, 0);
-    float *out[2][2] = {{&d.x, &d.y}, {&d.z, &d.w}};
-    for (int row = 0; row < 2; row++)
-        for (int c = 0; c < 2; c++) {
-            float sum = 0;
-            for (int k = 0; k < 4; k++) {
-                const float *A = w.operand[half][g * 4 + k] + 2 * row, *B = w.operand[half][(2 * t + c) * 4 + k];
-                sum += A[0] * B[8] + A[1] * B[9] + A[4] * B[10] + A[5] * B[11];
-            }
-            *out[row][c] += sum;
-        }
+    const emulate_sixteen y[2] = {emulate_load(w.columns[half][2 * t]), emulate_load(w.columns[half][2 * t + 1])};
+    const emulate_sixteen x[2] = {emulate_load(w.rows[half][g]), emulate_load(w.rows[half][g + 8])};
+    d.x += emulate_dot(x[0], y[0]);
+    d.y += emulate_dot(x[0], y[1]);
+    d.z += emulate_dot(x[1], y[0]);
+    d.w += emulate_dot(x[1], y[1]);
 }
 
 /* ---- of tf32_product.cuh */
@@ -482,14 +526,12 @@ static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
     emulate::warp_state &w = *emulate::self().warp;
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     const unsigned half = w.generation & 1;
-    for (int k = 0; k < 4; k++) w.operand[half][lane][k] = __uint_as_float(a[k] & 0xffffe000u);
-    for (int k = 0; k < 2; k++) w.operand[half][lane][4 + k] = __uint_as_float(b[k] & 0xffffe000u);
+    for (int k = 0; k < 4; k++) w.rows[half][g + k % 2 * 8][t + k / 2 * 4] = __uint_as_float(a[k] & 0xffffe000u);
+    for (int k = 0; k < 2; k++) w.columns[half][g][t + 4 * k] = __uint_as_float(b[k] & 0xffffe000u);
     emulate::exchange(0, 0);
     for (int row = 0; row < 2; row++)
         for (int c = 0; c < 2; c++)
-            for (int k = 0; k < 8; k++)
-                d[2 * row + c] +=
-                    w.operand[half][g * 4 + k % 4][2 * (k / 4) + row] * w.operand[half][(2 * t + c) * 4 + k % 4][4 + k / 4];
+            for (int k = 0; k < 8; k++) d[2 * row + c] += w.rows[half][g + 8 * row][k] * w.columns[half][2 * t + c][k];
 }
 
 /* ---- of wgmma.cuh */
@@ -531,32 +573,29 @@ static inline wgmma_operand wgmma_operand_after(wgmma_operand b, int bytes)
 {
     return {b.at + bytes, b.k_stride, b.column_stride};
 }
+/* The thread's sums of rows g and g + 8 with the columns of operand b. */
+template <bool bfloat, int SUMS>
+static inline void emulate_wgmma(float (&d)[SUMS], const emulate_sixteen (&x)[2], wgmma_operand b, int add)
+{
+    const int t = emulate::self().thread % 4;
+    for (int j = 0; j < SUMS / 4; j++)
+        for (int c = 0; c < 2; c++) {
+            const emulate_sixteen y = emulate_operand<bfloat>(b.at + j * b.column_stride + (2 * t + c) * 16, b.k_stride);
+            for (int row = 0; row < 2; row++) {
+                float &sum = d[4 * j + 2 * row + c];
+                sum = (add ? sum : 0.0f) + emulate_dot(x[row], y);
+            }
+        }
+}
 template <int SUMS> static inline void wgmma_product(float (&d)[SUMS], const uint4 &a, wgmma_operand b, int add)
 {
     emulate::warp_state &w = *emulate::self().warp;
-    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    const int g = emulate::self().thread % 32 / 4;
     const unsigned half = w.generation & 1;
-    const uint32_t mine[4] = {a.x, a.y, a.z, a.w};
-    for (int k = 0; k < 4; k++) {
-        const float2 pair = unpack_half2(mine[k]);
-        w.operand[half][lane][2 * k] = pair.x;
-        w.operand[half][lane][2 * k + 1] = pair.y;
-    }
+    emulate_give_rows<false>(w, half, a);
     emulate::exchange(0, 0);
-    float rows[2][16]; /* of g and g + 8 */
-    for (int k = 0; k < 16; k++)
-        for (int row = 0; row < 2; row++) rows[row][k] = w.operand[half][g * 4 + k % 8 / 2][4 * (k / 8) + 2 * row + k % 2];
-    for (int j = 0; j < SUMS / 4; j++)
-        for (int c = 0; c < 2; c++) {
-            float sum[2] = {0, 0};
-            for (int k = 0; k < 16; k++) {
-                uint16_t bits;
-                memcpy(&bits, b.at + j * b.column_stride + k / 8 * b.k_stride + (2 * t + c) * 16 + k % 8 * 2, 2);
-                const float v = emulate_half(bits);
-                for (int row = 0; row < 2; row++) sum[row] += rows[row][k] * v;
-            }
-            for (int row = 0; row < 2; row++) d[4 * j + 2 * row + c] = (add ? d[4 * j + 2 * row + c] : 0.0f) + sum[row];
-        }
+    const emulate_sixteen x[2] = {emulate_load(w.rows[half][g]), emulate_load(w.rows[half][g + 8])};
+    emulate_wgmma<false>(d, x, b, add);
 }
 template <int SUMS> static inline void wgmma_settle(float (&)[SUMS])
 {
@@ -564,23 +603,9 @@ template <int SUMS> static inline void wgmma_settle(float (&)[SUMS])
 template <bool bfloat, int SUMS>
 static inline void wgmma_shared_product(float (&d)[SUMS], wgmma_operand a, wgmma_operand b, int add)
 {
-    const int lane = emulate::self().thread % 32, warp = emulate::self().thread / 32 % 4, g = lane / 4, t = lane % 4;
-    const auto element = [](const wgmma_operand &m, int row, int k) {
-        uint16_t bits;
-        memcpy(&bits, m.at + row / 8 * m.column_stride + row % 8 * 16 + k / 8 * m.k_stride + k % 8 * 2, 2);
-        return bfloat ? __uint_as_float((uint32_t)bits << 16) : emulate_half(bits);
-    };
-    float rows[2][16]; /* of g and g + 8 */
-    for (int k = 0; k < 16; k++)
-        for (int row = 0; row < 2; row++) rows[row][k] = element(a, 16 * warp + g + 8 * row, k);
-    for (int j = 0; j < SUMS / 4; j++)
-        for (int c = 0; c < 2; c++) {
-            float sum[2] = {0, 0};
-            for (int k = 0; k < 16; k++) {
-                const float v = element(b, 8 * j + 2 * t + c, k);
-                for (int row = 0; row < 2; row++) sum[row] += rows[row][k] * v;
-            }
-            for (int row = 0; row < 2; row++) d[4 * j + 2 * row + c] = (add ? d[4 * j + 2 * row + c] : 0.0f) + sum[row];
-        }
+    const int lane = emulate::self().thread % 32, warp = emulate::self().thread / 32 % 4;
+    const char *row = a.at + 2 * warp * a.column_stride + lane / 4 * 16;
+    const emulate_sixteen x[2] = {emulate_operand<bfloat>(row, a.k_stride), emulate_operand<bfloat>(row + a.column_stride, a.k_stride)};
+    emulate_wgmma<bfloat>(d, x, b, add);
 }
 #endif

@@ -172,6 +172,14 @@ kim_commands() {
     rm -rf kim whole_kim
 }
 
+# Seconds of processor time a run: only where memory or writing fails, at few places. What they read, all other commands read.
+slow_commands() {
+    [[ $1 =~ ^(memory|write) ]] || [ "$limit" = all ] || return
+    local limit=$([ "$limit" = all ] && echo all || echo 4)
+    check "$1" report bench.json bench example --n-calls 2 --n-trajectory-steps 2 -o bench.json
+    check "$1" report bench.json bench run aspirin --n-calls 2 -o bench.json
+}
+
 commands() { # KIND
     check "$1" same new.safetensors new --arch painn --features 8 --layers 1 --elements H,O -o new.safetensors
     check "$1" same new.safetensors new --arch ani --members 1 --hidden 4,4,4 --elements H,O -o new.safetensors
@@ -204,8 +212,6 @@ commands() { # KIND
     check "$1" lines history.jsonl train start.labels $small --device cpu -o /dev/null --history history.jsonl
     check "$1" whole verdict.json verdict trained.safetensors --test start.extxyz --teacher model.safetensors $lenient --device cpu -o verdict.json
     check "$1" resumed run distill model.safetensors --system h2o --config config.json --device cpu -o run
-    check "$1" report bench.json bench example --n-calls 2 --n-trajectory-steps 2 -o bench.json
-    check "$1" report bench.json bench run aspirin --n-calls 2 -o bench.json
     check "$1" report bench.json bench compare --model model.safetensors --model model.safetensors:float64 --system h2o --rounds 6 --frames 1 -o bench.json
     check "$1" any - bench batch model.safetensors --system h2o --batch-sizes 1,2 --n-calls 2
     check "$1" any - bench precision model.safetensors --system h2o --rounds 6 --frames 1
@@ -214,6 +220,7 @@ commands() { # KIND
     searched=
     check "$1" any - compare runs.json more_runs.json
     kim_commands "$1"
+    slow_commands "$1"
     check "$1" any - serve model.safetensors frames.xyz --device cpu --unix ./socket --wait 5
 }
 
