@@ -74,6 +74,13 @@ MLFF_API void mlff_dataset_center_atom_energies(mlff_dataset *dataset);
 /* SHA-256 of every structure with its labels, in order: 64 hexadecimal digits into text. Fails with MLFF_ERR_USAGE for NULL. */
 MLFF_API mlff_status mlff_dataset_hash(const mlff_dataset *dataset, char text[65]);
 
+/* How many structures of `dataset` are also in `of`: as they are, moved, turned, mirrored or with their atoms in another order
+ * (positions rounded to 1e-5 Å are found). The errors of a student on copies of its training data are not those on new structures.
+ * first_out (or NULL) gets the indices of the first pair, in `dataset` and in `of`, -1 without one. Labels are not compared.
+ * Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset *of, int64_t *n_copies_out,
+                                         int64_t first_out[2]);
+
 /* Structures (a probe counts as two). */
 MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);
 /* Copies structure `index` with its labels. Fails with MLFF_ERR_USAGE for an index out of range, MLFF_ERR_MEMORY. */
@@ -515,6 +522,7 @@ typedef struct mlff_verdict_options {
     const mlff_samples *systems; /* the bars but those of errors are measured on each (16 at most), named by its origin; NULL: on
                                     `start` alone */
     const mlff_model *baseline;  /* a model that the student's force error must not exceed on the same structures; NULL */
+    const mlff_dataset *trained_on; /* the training data: the bar `held_out` counts structures of `test` that are in it; NULL */
 } mlff_verdict_options;
 MLFF_API mlff_verdict_options mlff_verdict_options_default(void);
 

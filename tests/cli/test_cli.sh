@@ -336,6 +336,24 @@ test_train_leaves_out_strain() {
     says 'training.data_hash +[0-9a-f]{64}' out
 }
 
+# A structure that is trained on and turned about (1, 1, 1), its atoms in another order, is no new one.
+test_copies() {
+    local columns='Properties=species:S:1:pos:R:3:forces:R:3'
+    printf '%s\n' 3 "$columns energy=-1.5" 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >train.xyz
+    printf '%s\n' 3 "$columns energy=-1.5" 'H 0 0.96 0 0 0 0' 'O 0 0 0 0 0 0' 'H 0.93 -0.24 0 0 0 0' >turned.xyz
+    printf '%s\n' 3 "$columns energy=-1.5" 'O 0 0 0 0 0 0' 'H 0 0 0.97 0 0 0' 'H 0 0.93 -0.24 0 0 0' >other.xyz
+    local train="train train.xyz --steps 2 --features 8 --layers 1 --device cpu -o student.safetensors"
+    run 0 $train --validation turned.xyz
+    says '1 of 1 structures of turned.xyz are in train.xyz too.*structure 0, in train.xyz 0' err
+    run 0 $train --validation other.xyz
+    is "$(wc -c <err)" 0 "bytes of warnings about another structure"
+    local judge="verdict student.safetensors --trained-on train.xyz --nve 0 --hot 0 --compare 0"
+    run 1 $judge --test turned.xyz
+    says 'held_out +FAILED +100 '
+    run 1 $judge --test other.xyz
+    says 'held_out +passed +0 '
+}
+
 test_eval_labels() {
     model
     printf '%s\n' 2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 pbc="F F F"' 'H 0 0 0 1 0 0' 'H 0 0 0.8 -1 0 0' \

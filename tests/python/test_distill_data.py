@@ -169,6 +169,9 @@ class Datasets(unittest.TestCase):
         with self.assertRaises(IndexError):
             data[1]
         # one molecule: the solution of least norm, E n / |n|²
+        self.assertEqual(data.copies(data), len(data))
+        with self.assertRaises(TypeError):
+            data.copies(None)  # type: ignore[arg-type]
         shifts = data.shifts()
         self.assertAlmostEqual(shifts[1], -10.0 * 2 / 5)
         self.assertAlmostEqual(shifts[8], -10.0 * 1 / 5)

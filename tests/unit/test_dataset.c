@@ -370,6 +370,55 @@ static void take_warning(void *context, const char *text)
 }
 
 // A file of many parts, which threads read, gives the frames in their order, one warning, and errors with the line of the file.
+// Copies are found moved, turned, mirrored, with atoms in another order, across a cell's face and rounded; near structures are none.
+static void test_copies(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol", "silicon"};
+    for (int k = 0; k < 2; k++) {
+        mlff_dataset *of, *data;
+        mlff_system *system;
+        int64_t n, first[2];
+        assert_ok(mlff_dataset_create(&of));
+        assert_ok(mlff_dataset_create(&data));
+        assert_ok(mlff_system_build(names[k], k == 1 ? 64 : 0, 0, &system));
+        const int atoms = system->n_atoms;
+        for (int frame = 0; frame < 20; frame++) {
+            for (int i = 0; i < 3 * atoms; i++)
+                system->positions[i] += 0.03 * base_random_normal(4, (uint64_t)frame, (uint64_t)i);
+            system->label_energy = 0;
+            assert_ok(mlff_dataset_add(of, system, NULL));
+            if (frame == 7 || frame == 12) { // turned about (1, 1, 1), moved, mirrored, reversed
+                mlff_system *copy;
+                assert_ok(mlff_system_copy(system, &copy));
+                for (int i = 0; i < atoms; i++) {
+                    copy->species[i] = system->species[atoms - 1 - i];
+                    for (int c = 0; c < 3; c++) {
+                        const double x = system->positions[3 * (atoms - 1 - i) + (c + 1) % 3] + 1.7;
+                        copy->positions[3 * i + c] = (frame == 12 ? -1 : 1) * 1e-5 * round(1e5 * x);
+                    }
+                }
+                if (system->periodic[0]) copy->positions[0] += copy->cell[0];
+                assert_ok(mlff_dataset_add(data, copy, NULL));
+                mlff_system_destroy(copy);
+            }
+            system->positions[0] += 0.003; // an atom after some 0.5 fs
+            assert_ok(mlff_dataset_add(data, system, NULL));
+            system->positions[0] -= 0.003;
+        }
+        assert_ok(mlff_dataset_copies(data, of, &n, first));
+        assert_int_equal(n, 2);
+        assert_int_equal(first[0], 7);
+        assert_int_equal(first[1], 7);
+        assert_ok(mlff_dataset_copies(of, of, &n, NULL));
+        assert_int_equal(n, 20);
+        assert_int_equal(mlff_dataset_copies(of, NULL, &n, NULL), MLFF_ERR_USAGE);
+        mlff_system_destroy(system);
+        mlff_dataset_destroy(of);
+        mlff_dataset_destroy(data);
+    }
+}
+
 static void test_many_frames(void **state)
 {
     (void)state;
@@ -411,6 +460,7 @@ int main(void)
                                        cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_probes),
                                        cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_copies),
                                        cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),

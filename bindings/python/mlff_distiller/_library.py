@@ -144,6 +144,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_dataset_size": (c_int64, [_P]),
     "mlff_dataset_get": (None, [_P, c_int64, _PP]),
     "mlff_dataset_split": (None, [_P, c_double, c_uint64, _PP, _PP]),
+    "mlff_dataset_copies": (None, [_P, _P, POINTER(c_int64), _P]),
     "mlff_dataset_check": (None, [_P]),
     "mlff_dataset_shifts": (None, [_P, _P]),
     "mlff_trainer_options_default": (s.mlff_trainer_options, []),

@@ -589,6 +589,14 @@ class Dataset:
         lib.core.mlff_dataset_split(self._handle, fraction, seed, byref(training), byref(validation))
         return Dataset._of(training), Dataset._of(validation)
 
+    def copies(self, of: Dataset) -> int:
+        """How many structures are also in `of`, as they are, moved, turned, mirrored or with atoms in another order."""
+        if not isinstance(of, Dataset):
+            raise TypeError(f"of must be a Dataset, not {type(of).__name__}")
+        n = c_int64()
+        lib.core.mlff_dataset_copies(self._handle, of._handle, byref(n), None)
+        return n.value
+
     def check(self) -> None:
         """Looks for structures of other units or another method.
 

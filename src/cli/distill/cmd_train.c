@@ -192,6 +192,27 @@ done:
     return status;
 }
 
+// The validation selects the weights and states the error, which must not be that of structures trained on.
+static mlff_status warn_of_copies(const training *run, const mlff_dataset *train, const mlff_dataset *validation)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n, first[2];
+    MLFF_TRY(mlff_dataset_copies(validation, train, &n, first));
+    if (n == 0) goto done;
+    const int64_t size = mlff_dataset_size(validation);
+    if (run->validation)
+        mlff_warn("%" PRId64 " of %" PRId64 " structures of %s are in %s too, moved, turned or with atoms in another order (the "
+                  "first: structure %" PRId64 ", in %s %" PRId64 "): the error is not that of new structures; remove them",
+                  n, size, run->validation, run->data, first[0], run->data, first[1]);
+    else
+        mlff_warn("%" PRId64 " of %" PRId64
+                  " structures for validation are trained on too, moved, turned or with atoms in another "
+                  "order: the error is not that of new structures; remove copies from %s, or give them one group=N",
+                  n, size, run->data);
+done:
+    return status;
+}
+
 // "H,C,O" of the elements in a dataset.
 static mlff_status list_elements(const mlff_dataset *data, char *text, size_t text_bytes)
 {
@@ -314,6 +335,7 @@ static int run_train(cli_arguments *arguments)
     cli_interrupt_catch();
     status = cli_output_check(run.output);
     if (status == MLFF_OK) status = load_data(&run, &train, &validation);
+    if (status == MLFF_OK) status = warn_of_copies(&run, train, validation);
     if (status == MLFF_OK) status = make_student(&run, train, &student);
     if (status == MLFF_OK && run.epochs) {
         const int64_t n = mlff_dataset_size(train), batch = run.trainer.batch_size;

@@ -8,6 +8,8 @@
 
 static const cli_option options[] = {
     {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},
+    {"trained-on", 0, "FILE",
+     "the labelled structures that the student was trained on: copies of them in --test fail the verdict"},
     {"teacher", 0, "TEACHER",
      "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, structure and spectrum are measured beside it"},
     {"baseline", 0, "MODEL", "a model that the student must not be worse than on the same structures"},
@@ -93,7 +95,7 @@ static int run_verdict(cli_arguments *arguments)
     mlff_verdict_options wanted;
     mlff_model *student = NULL, *baseline = NULL;
     mlff_teacher *teacher = NULL;
-    mlff_dataset *test = NULL;
+    mlff_dataset *test = NULL, *trained_on = NULL;
     mlff_verdict *verdict = NULL;
     mlff_samples *systems = NULL;
     int passed = 0;
@@ -107,10 +109,15 @@ static int run_verdict(cli_arguments *arguments)
     if (cli_given(arguments, "baseline")) MLFF_TRY(mlff_model_load(cli_text(arguments, "baseline", NULL), &baseline));
     MLFF_TRY(mlff_dataset_create(&test));
     MLFF_TRY(mlff_dataset_read(test, cli_text(arguments, "test", NULL)));
+    if (cli_given(arguments, "trained-on")) {
+        MLFF_TRY(mlff_dataset_create(&trained_on));
+        MLFF_TRY(mlff_dataset_read(trained_on, cli_text(arguments, "trained-on", NULL)));
+    }
     if (teacher_name) MLFF_TRY(mlff_teacher_open(teacher_name, NULL, &teacher));
     MLFF_TRY(collect_systems(arguments, test, n_atoms, wanted.seed, &systems));
     wanted.systems = systems;
     wanted.baseline = baseline;
+    wanted.trained_on = trained_on;
     const mlff_force_field field = {teacher_name, mlff_teacher_forces, teacher};
     MLFF_TRY(mlff_verdict_create(student, teacher ? &field : NULL, test, NULL, &wanted, &verdict));
     cli_progress_clear();
@@ -121,6 +128,7 @@ done:
     cli_progress_clear();
     mlff_verdict_destroy(verdict);
     mlff_dataset_destroy(test);
+    mlff_dataset_destroy(trained_on);
     mlff_teacher_destroy(teacher);
     mlff_model_destroy(student);
     mlff_model_destroy(baseline);
@@ -139,7 +147,7 @@ const cli_command verdict_command = {
         "measured fails. The dynamics begin with each --system, or with the first structure of --test. Exit status: 0 passed, 1 "
         "not.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
-                "mlff verdict student.safetensors --test test.extxyz --compare 0 --hot 10\n"
+                "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --hot 10\n"
                 "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
     .options = options,
     .min_positional = 1,

@@ -56,8 +56,7 @@ static double measure(const mlff_system *a, const mlff_system *b, const double i
     return sqrt(largest);
 }
 
-// Of a cell with three axes; others have no whole cells to take off, or only along axes that repeat.
-static bool invert(const double m[9], double inverse[9])
+bool dataset_invert_cell(const double m[9], double inverse[9])
 {
     const double determinant =
         m[0] * (m[4] * m[8] - m[5] * m[7]) - m[1] * (m[3] * m[8] - m[5] * m[6]) + m[2] * (m[3] * m[7] - m[4] * m[6]);
@@ -78,7 +77,7 @@ static bool find_change(const mlff_dataset *dataset, size_t frame, change *chang
     double inverse[9], nearest = LARGEST_MOVE;
     bool found = false;
     if (isnan(b->label_energy) || !b->label_forces) return false;
-    if (!invert(b->cell, inverse) && (b->periodic[0] || b->periodic[1] || b->periodic[2])) return false;
+    if (!dataset_invert_cell(b->cell, inverse) && (b->periodic[0] || b->periodic[1] || b->periodic[2])) return false;
     for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
         const mlff_system *a = dataset->frames[frame - back].system;
         double by_forces;

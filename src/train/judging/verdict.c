@@ -103,7 +103,8 @@ mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-#define SHIFTED 3.0 // the mean difference of energies over their standard deviation around it: then it is told
+#define MOST_COPIES 1.0 // %, of training structures: so few change a mean error by about as little
+#define SHIFTED 3.0     // the mean difference of energies over their standard deviation around it: then it is told
 
 typedef struct error_sums {
     double force_absolute, force_square, energy_absolute;
@@ -171,8 +172,9 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
                  VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
-    verdict_say(bar, "mean absolute of %" PRId64 " held-out structures; RMSE %.2f, largest %.0f meV/Å%s%s", usual->n_structures,
-                1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements, beside);
+    verdict_say(bar, "mean absolute of %" PRId64 " %sstructures; RMSE %.2f, largest %.0f meV/Å%s%s", usual->n_structures,
+                o->trained_on ? "held-out " : "", 1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements,
+                beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
                       1e3 * o->max_energy_error, 0);
     // A model of another method or reference differs by nearly the same everywhere; its dynamics do not know that.
@@ -232,10 +234,32 @@ done:
     return status;
 }
 
+// Copies of training structures among those that the student is judged on.
+static mlff_status judge_copies(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n, first[2];
+    const int64_t size = mlff_dataset_size(run->test);
+    if (!run->verdict->options.trained_on) return MLFF_OK;
+    MLFF_TRY(mlff_dataset_copies(run->test, run->verdict->options.trained_on, &n, first));
+    mlff_bar *bar = verdict_add(run->verdict, "held_out", "%", 100.0 * (double)n / (double)size, NAN, MOST_COPIES, 0);
+    if (n == 0)
+        verdict_say(
+            bar, "none of %" PRId64 " structures is among the training data, moved, turned or with atoms in another order", size);
+    else
+        verdict_say(bar,
+                    "%" PRId64 " of %" PRId64 " structures are among the training data, moved, turned or with atoms in another "
+                    "order; the first is structure %" PRId64 ", training structure %" PRId64,
+                    n, size, first[0], first[1]);
+done:
+    return status;
+}
+
 static mlff_status measure_errors(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     error_sums usual = {0}, strained = {0};
+    MLFF_TRY(judge_copies(run));
     MLFF_TRY(sum_errors(run, &run->student, "errors", &usual, &strained));
     judge_errors(run, &usual, &strained);
     if (run->verdict->options.baseline) MLFF_TRY(judge_baseline(run, 1e3 * usual.force_absolute / (double)usual.n_components));

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "mlff_train.h"
 
-enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 3 + 6 * VERDICT_MAX_SYSTEMS };
+enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 6 * VERDICT_MAX_SYSTEMS };
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
 #define VERDICT_STRAINED 20.0

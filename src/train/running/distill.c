@@ -228,7 +228,7 @@ static mlff_verdict_options verdict_options(distill *d)
     options.nve_ps = c->nve_ps, options.hot_ps = c->hot_ps, options.compare_ps = c->compare_ps, options.hot_runs = c->hot_runs;
     options.max_force_error = c->max_force_error, options.max_energy_error = c->max_energy_error;
     options.max_drift = c->max_drift, options.min_speed = c->min_speed;
-    options.systems = d->systems, options.baseline = d->baseline;
+    options.systems = d->systems, options.baseline = d->baseline, options.trained_on = d->data.train;
     options.callback = while_judging, options.context = d;
     return options;
 }

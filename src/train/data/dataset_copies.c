@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// dataset_copies.c: structures that two datasets share.
+//
+// A structure is described by numbers that do not change when it is moved, turned, mirrored or its atoms are given in another order:
+// for three powers p and two weights w of the elements
+//     1/N Σ_{i<j} w(Z_i) w(Z_j) (1 - r_ij²/R²)^p,  r_ij < R,
+// with the nearest image along periodic axes, and the scalar products of the cell's periodic vectors, as lengths. Two structures of the
+// same elements whose numbers all agree within TOLERANCE are copies of each other. Positions rounded to 1e-5 Å agree; successive frames
+// of dynamics do not.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset.h"
+#include "device/team.h"
+
+enum { N_POWERS = 3, N_WEIGHTS = 2, N_NUMBERS = N_POWERS * N_WEIGHTS + 6 };
+#define RANGE 8.0 // Å, R
+#define TOLERANCE 1e-5
+
+typedef struct fingerprint {
+    double numbers[N_NUMBERS];
+    uint64_t elements; // a hash of how many atoms of each there are
+    size_t frame;
+} fingerprint;
+
+// Between 0.5 and 1.5, different for each element (multiples of the golden ratio).
+static double element_weight(int z)
+{
+    return 0.5 + fmod(0.6180339887498949 * z, 1.0);
+}
+
+static uint64_t hash_elements(const mlff_system *s)
+{
+    uint64_t sum = (uint64_t)s->n_atoms;
+    for (int i = 0; i < s->n_atoms; i++) {
+        uint64_t x = (uint64_t)s->species[i] * UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ (x >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
+        sum += x ^ (x >> 32);
+    }
+    return sum;
+}
+
+// Adds the powers of one pair, 0 beyond the range.
+static void add_pair(const mlff_system *s, int i, int j, const double inverse[9], double *numbers)
+{
+    double d[3], square = 0;
+    for (int c = 0; c < 3; c++) d[c] = s->positions[3 * j + c] - s->positions[3 * i + c];
+    for (int k = 0; k < 3; k++) {
+        if (!s->periodic[k]) continue;
+        const double cells = round(d[0] * inverse[k] + d[1] * inverse[3 + k] + d[2] * inverse[6 + k]);
+        for (int c = 0; c < 3; c++) d[c] -= cells * s->cell[3 * k + c];
+    }
+    for (int c = 0; c < 3; c++) square += d[c] * d[c];
+    const double near = 1 - square / (RANGE * RANGE);
+    if (near <= 0) return;
+    const double weight = element_weight(s->species[i]) * element_weight(s->species[j]);
+    double power = near * near;
+    for (int p = 0; p < N_POWERS; p++, power *= near * near) {
+        numbers[N_WEIGHTS * p] += power;
+        numbers[N_WEIGHTS * p + 1] += weight * power;
+    }
+}
+
+static void describe(const mlff_system *s, fingerprint *print)
+{
+    double inverse[9] = {0};
+    const bool periodic = s->periodic[0] || s->periodic[1] || s->periodic[2];
+    memset(print->numbers, 0, sizeof print->numbers);
+    print->elements = hash_elements(s);
+    if (periodic) dataset_invert_cell(s->cell, inverse);
+    for (int i = 0; i < s->n_atoms; i++)
+        for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, inverse, print->numbers);
+    for (int k = 0; k < N_POWERS * N_WEIGHTS; k++) print->numbers[k] /= s->n_atoms;
+    double *at = print->numbers + N_POWERS * N_WEIGHTS;
+    for (int k = 0; k < 3; k++)
+        for (int l = k; l < 3; l++, at++) {
+            if (!s->periodic[k] || !s->periodic[l]) continue;
+            const double *a = s->cell + 3 * k, *b = s->cell + 3 * l, product = a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+            *at = copysign(sqrt(fabs(product)), product);
+        }
+}
+
+static int compare(const void *left, const void *right)
+{
+    const fingerprint *a = left, *b = right;
+    if (a->elements != b->elements) return a->elements < b->elements ? -1 : 1;
+    return (a->numbers[0] > b->numbers[0]) - (a->numbers[0] < b->numbers[0]);
+}
+
+static bool is_copy(const fingerprint *a, const fingerprint *b)
+{
+    for (int k = 0; k < N_NUMBERS; k++)
+        if (!(fabs(a->numbers[k] - b->numbers[k]) <= TOLERANCE)) return false;
+    return true;
+}
+
+typedef struct description {
+    const mlff_dataset *dataset;
+    fingerprint *prints; // [n_frames]
+} description;
+
+static void describe_some(void *context, const team_member *member)
+{
+    const description *d = context;
+    for (size_t f = (size_t)member->thread; f < d->dataset->n_frames; f += (size_t)member->n) {
+        d->prints[f].frame = f;
+        describe(d->dataset->frames[f].system, &d->prints[f]);
+    }
+}
+
+static mlff_status describe_all(const mlff_dataset *dataset, fingerprint **prints_out)
+{
+    *prints_out = base_alloc(dataset->n_frames, sizeof **prints_out, "descriptions of structures");
+    if (!*prints_out) return MLFF_ERR_MEMORY;
+    team_run(team_size(dataset->n_threads), describe_some, &(description){dataset, *prints_out});
+    return MLFF_OK;
+}
+
+// The frame of a copy among sorted descriptions, else -1.
+static int64_t find_copy(const fingerprint *sorted, size_t n, const fingerprint *wanted)
+{
+    fingerprint least = *wanted;
+    size_t low = 0, high = n;
+    least.numbers[0] -= TOLERANCE;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (compare(&sorted[middle], &least) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < n && sorted[low].elements == wanted->elements; low++) {
+        if (sorted[low].numbers[0] > wanted->numbers[0] + TOLERANCE) break;
+        if (is_copy(&sorted[low], wanted)) return (int64_t)sorted[low].frame;
+    }
+    return -1;
+}
+
+mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset *of, int64_t *n_copies_out, int64_t first_out[2])
+{
+    mlff_status status = MLFF_OK;
+    fingerprint *prints = NULL, *sorted = NULL;
+    int64_t n = 0, first[2] = {-1, -1};
+    if (!dataset || !of || !n_copies_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_dataset_copies: dataset, of and n_copies_out must be given");
+    MLFF_TRY(describe_all(dataset, &prints));
+    MLFF_TRY(describe_all(of, &sorted));
+    qsort(sorted, of->n_frames, sizeof *sorted, compare);
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const int64_t copy = find_copy(sorted, of->n_frames, &prints[f]);
+        if (copy < 0) continue;
+        if (n++ == 0) first[0] = (int64_t)f, first[1] = copy;
+    }
+    *n_copies_out = n;
+    if (first_out) memcpy(first_out, first, sizeof first);
+done:
+    base_free(prints);
+    base_free(sorted);
+    return status;
+}
