@@ -1241,6 +1241,18 @@ test_two_writers() {
     wait $first
     [ $? = 130 ] || { cat first.err; fail "the replicas did not end as an interrupted run"; }
     [ "$(grep -c '^8$' many-0.extxyz)" = "$(grep -c '^8$' many-2.extxyz)" ] || fail "replicas have other numbers of frames"
+    # A distillation: the second would remove files that the first has not finished.
+    local distill="distill model.safetensors --system h2o --preset demo --structures 40 --features 8 --layers 1 --device cpu -o shared.run"
+    "$mlff" $distill --steps 100000000 >first.out 2>first.err </dev/null &
+    first=$!
+    for ((k = 0; k < 100; k++)); do [ -s shared.run/history.jsonl ] && break; sleep 0.1; done
+    refused 1 'shared.run: another process is writing a run there' distill --resume -o shared.run
+    kill -STOP $first
+    refused 1 'shared.run: another process is writing a run there' $distill --steps 100000000
+    kill -CONT $first
+    kill -INT $first
+    wait $first
+    [ $? = 130 ] || { cat first.err; fail "the distillation did not end as an interrupted one"; }
 }
 
 # No output may be an input or another output, whatever the names: refused before anything is read, and nothing is changed.

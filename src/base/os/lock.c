@@ -21,8 +21,8 @@ mlff_status base_lock(int descriptor, const char *path, const char *what)
         if (errno != EWOULDBLOCK && errno != EINTR)
             return mlff_fail(MLFF_ERR_IO, "%s: cannot be locked: %s", path, strerror(errno));
         if (k == LOCK_TRIES)
-            return mlff_fail(MLFF_ERR_IO, "%s: another process is writing %s there; wait for its end or write to another file",
-                             path, what);
+            return mlff_fail(MLFF_ERR_IO, "%s: another process is writing %s there; wait for its end or write elsewhere", path,
+                             what);
         nanosleep(&(struct timespec){.tv_nsec = LOCK_WAIT_NS}, NULL);
     }
     return MLFF_OK;

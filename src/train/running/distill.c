@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
@@ -81,8 +82,17 @@ static void remove_unfinished(const char *folder)
     closedir(directory);
 }
 
+// One process works in a folder: another would remove files that this one has not finished.
+static mlff_status lock_folder(distill *d)
+{
+    if ((d->lock = open(d->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot be opened: %s", d->folder, strerror(errno));
+    return base_lock(d->lock, d->folder, "a run");
+}
+
 static mlff_status make_paths(distill *d, const char *folder)
 {
+    mlff_status status = MLFF_OK;
     d->folder = folder;
     for (int k = 0; k < DISTILL_N_FILES; k++) {
         base_text path = {0};
@@ -90,20 +100,28 @@ static mlff_status make_paths(distill *d, const char *folder)
         d->path[k] = path.text;
         if (path.status != MLFF_OK) return path.status;
     }
-    if (access(folder, F_OK) == 0 && !base_is_folder(folder))
-        return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
+    if (access(folder, F_OK) != 0) return MLFF_OK;
+    if (!base_is_folder(folder)) return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
+    MLFF_TRY(lock_folder(d));
     remove_unfinished(folder);
-    return MLFF_OK;
+done:
+    return status;
 }
 
 // Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped
 // name leaves nothing behind.
-static mlff_status begin_folder(const distill *d, const char *folder)
+static mlff_status begin_folder(distill *d, const char *folder)
 {
+    mlff_status status = MLFF_OK;
     if (!d->is_new) return MLFF_OK;
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
-    return mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG]);
+    if (d->lock < 0) MLFF_TRY(lock_folder(d));
+    if (distill_is_there(d, DISTILL_CONFIG)) // made by another process since this one looked
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder", d->path[DISTILL_CONFIG]);
+    MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG]));
+done:
+    return status;
 }
 
 // The configuration of a new run, or that of the folder, compared with what is asked for.
@@ -276,6 +294,7 @@ static void release(distill *d)
     mlff_model_destroy(d->student);
     mlff_model_destroy(d->baseline);
     mlff_teacher_destroy(d->own_teacher);
+    if (d->lock >= 0) close(d->lock);
     base_free(d);
 }
 
@@ -289,6 +308,7 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     if (!folder || !passed_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: folder and passed_out must be given");
     MLFF_TRY(base_take_options("mlff_distill", "mlff_distill_options", options, sizeof chosen, &chosen));
     if (!(d = base_alloc(1, sizeof *d, "a run"))) return MLFF_ERR_MEMORY;
+    d->lock = -1;
     d->options = chosen;
     d->stage = "sample";
     MLFF_TRY(make_paths(d, folder));

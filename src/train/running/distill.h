@@ -36,6 +36,7 @@ typedef struct distill {
     mlff_distill_options options;
     char text[DISTILL_TEXT_BYTES]; /* strings of the configuration */
     const char *folder;
+    int lock; /* descriptor of the locked folder; -1 before */
     char *path[DISTILL_N_FILES];
     const char *stage;
     bool is_new;                         /* the folder holds no configuration yet */
