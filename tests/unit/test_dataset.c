@@ -262,8 +262,11 @@ static void test_labels_of_each_other(void **state)
                                           "half of the structures",
                                           "structure 5: two of its atoms are on one point",
                                           "structure 7: its forces are",
+                                          NULL,
+                                          "about 0.5",
+                                          "about 1.",
                                           NULL};
-    for (int mistake = 0; mistake < 8; mistake++) {
+    for (int mistake = 0; mistake < 11; mistake++) {
         mlff_dataset *data;
         assert_ok(mlff_dataset_create(&data));
         double others[27] = {0};
@@ -276,6 +279,9 @@ static void test_labels_of_each_other(void **state)
                 if (mistake == 1) forces[i] = -forces[i];           // gradients
                 if (mistake == 2 && k % 3 == 0) forces[i] *= 23.06; // kcal/mol/Å in one of three
                 if (mistake == 3) forces[i] = others[i];            // of the structure before
+                if (mistake == 8) forces[i] /= 0.529177;            // as positions in Bohr
+                if (mistake == 9) forces[i] *= 0.529177;            // eV/Bohr
+                if (mistake == 10) forces[i] *= 0.8;                // a poor derivative
             }
             if (mistake == 4 && k % 2) system->label_energy *= 23.06;
             if (mistake == 6 && k == 7)
