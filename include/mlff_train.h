@@ -516,7 +516,7 @@ typedef struct mlff_verdict_options {
     double max_force_error;    /* eV/Å, mean absolute over structures without a force above 20 eV/Å; 0.05 */
     double max_energy_error;   /* eV/atom; 0.005 */
     double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */
-    double min_speed;          /* teacher's time over the student's; 1 */
+    double min_speed;          /* teacher's time over the student's; 1; 0 leaves the bar out where there is no teacher */
     int (*callback)(void *context, const char *what, double fraction); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
     const mlff_samples *systems; /* the bars but those of errors are measured on each (16 at most), named by its origin; NULL: on

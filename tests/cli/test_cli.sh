@@ -352,6 +352,23 @@ test_copies() {
     says 'held_out +FAILED +100 '
     run 1 $judge --test other.xyz
     says 'held_out +passed +0 '
+    says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0'
+    run 1 $judge --test other.xyz --min-speed 0
+    grep -q '^speed' out && fail "a speed without a teacher"
+    return 0
+}
+
+# A verdict on water says nothing about carbon.
+test_verdict_elements() {
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
+    model --elements H,C,O
+    run 1 verdict model.safetensors --test water.xyz --nve 0 --hot 0 --compare 0 -o verdict.json
+    says 'the student knows C, of which no usual test structure' err
+    is "$(value verdict.json elements_not_judged.0)" C "an element that was not judged"
+    model --elements H,O
+    run 1 verdict model.safetensors --test water.xyz --nve 0 --hot 0 --compare 0 -o verdict.json
+    grep -q 'the student knows' err && fail "a warning without an element"
+    grep -q '"elements_not_judged": \[\]' verdict.json || fail "elements that were judged"
 }
 
 test_eval_labels() {

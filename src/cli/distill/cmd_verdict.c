@@ -25,7 +25,7 @@ static const cli_option options[] = {
     {"max-force-error", 0, "EV_PER_ANGSTROM", "mean absolute, eV/Å (0.05)"},
     {"max-energy-error", 0, "EV", "mean absolute, eV/atom (0.005)"},
     {"max-drift", 0, "EV_PER_PS", "slope of the conserved energy, eV/atom/ps (5e-5)"},
-    {"min-speed", 0, "RATIO", "teacher's time over the student's (1)"},
+    {"min-speed", 0, "RATIO", "teacher's time over the student's (1; 0 leaves it out where there is no --teacher)"},
     {"seed", 0, "S", "of velocities and noise (0)"},
     {"device", 0, "DEVICE", "of the student: auto, cpu or cuda:0 (auto)"},
     {"threads", 0, "N", "CPU threads (all cores this process may use)"},
@@ -64,10 +64,13 @@ static void print_bars(const mlff_verdict *verdict)
     int n;
     const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
     printf("%-14s %-12s %12s %12s  %s\n", "bar", "", "measured", "limit", "");
-    for (int k = 0; k < n; k++)
-        cli_print("%-14s %-12s %12.4g %2s %9.4g  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], bars[k].value,
+    for (int k = 0; k < n; k++) {
+        char measured[24] = "-";
+        if (bars[k].state != MLFF_BAR_NOT_MEASURED) snprintf(measured, sizeof measured, "%.4g", bars[k].value);
+        cli_print("%-14s %-12s %12s %2s %9.4g  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], measured,
                   bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit, bars[k].unit[0] ? ": " : "", bars[k].system,
                   bars[k].system[0] ? ": " : "", bars[k].text);
+    }
     printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
 }
 
@@ -147,7 +150,7 @@ const cli_command verdict_command = {
         "measured fails. The dynamics begin with each --system, or with the first structure of --test. Exit status: 0 passed, 1 "
         "not.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
-                "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --hot 10\n"
+                "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0\n"
                 "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
     .options = options,
     .min_positional = 1,

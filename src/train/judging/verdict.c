@@ -190,6 +190,25 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
         verdict_say(bar, "mean absolute of the same structures");
 }
 
+// The student knows these elements, and the test structures say nothing of them.
+static void warn_of_elements(const verdict_run *run, const mlff_model *student)
+{
+    mlff_model_info info;
+    base_text names = {0};
+    int n = 0;
+    mlff_model_info_get(student, &info);
+    for (int k = 0; k < info.n_elements; k++) {
+        if (isfinite(run->verdict->force_error[info.elements[k]])) continue;
+        run->verdict->unjudged[n++] = info.elements[k];
+        base_text_add(&names, "%s%s", n > 1 ? ", " : "", mlff_element_symbol(info.elements[k]));
+    }
+    run->verdict->n_unjudged = n;
+    if (n > 0 && names.status == MLFF_OK)
+        mlff_warn("the student knows %s, of which no usual test structure has labelled forces: the verdict says nothing about %s",
+                  names.text, n > 1 ? "them" : "it");
+    base_text_free(&names);
+}
+
 static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *field, const char *what, error_sums *usual,
                               error_sums *strained)
 {
@@ -310,9 +329,10 @@ static mlff_status measure_speed(const verdict_run *run)
     double ratio[PAIRS], student[PAIRS], teacher[PAIRS];
     double *forces = NULL;
     mlff_system *system = NULL;
+    if (!run->teacher && run->verdict->options.min_speed == 0) return MLFF_OK;
     if (!run->teacher) {
         verdict_say(verdict_add(run->verdict, "speed", "x", NAN, NAN, run->verdict->options.min_speed, 1),
-                    "no teacher to measure beside");
+                    "no teacher to measure beside; name one, or ask for a speed of 0");
         return MLFF_OK;
     }
     MLFF_TRY(verdict_tell(run, "speed", 0));
@@ -365,12 +385,13 @@ done:
     return status;
 }
 
-static mlff_status measure(verdict_run *run)
+static mlff_status measure(verdict_run *run, const mlff_model *student)
 {
     mlff_status status = MLFF_OK;
     const mlff_samples *systems = run->verdict->options.systems;
     const int64_t n_systems = systems ? mlff_samples_size(systems) : 1;
     MLFF_TRY(measure_errors(run));
+    warn_of_elements(run, student);
     for (int64_t k = 0; k < n_systems; k++) {
         const char *name = "";
         if (systems) run->start = mlff_samples_get(systems, k, &name);
@@ -421,7 +442,7 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
                        .teacher = teacher,
                        .test = test,
                        .start = start};
-    MLFF_TRY(measure(&run));
+    MLFF_TRY(measure(&run, student));
     *verdict_out = verdict;
     verdict = NULL;
 done:
@@ -464,7 +485,10 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
     base_text_add(&text, ",\n  \"force_mae_by_element_ev_per_angstrom\": {");
     for (int z = 0, n = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
         if (isfinite(verdict->force_error[z])) record_number(&text, n++ == 0, mlff_element_symbol(z), verdict->force_error[z]);
-    base_text_add(&text, "},\n  \"bars\": [");
+    base_text_add(&text, "},\n  \"elements_not_judged\": [");
+    for (int k = 0; k < verdict->n_unjudged; k++)
+        base_text_add(&text, "%s\"%s\"", k ? ", " : "", mlff_element_symbol(verdict->unjudged[k]));
+    base_text_add(&text, "],\n  \"bars\": [");
     for (int k = 0; k < verdict->n_bars; k++) {
         const mlff_bar *bar = &verdict->bars[k];
         base_text_add(&text, "%s\n    {", k ? "," : "");

@@ -35,6 +35,8 @@ struct mlff_verdict {
     int n_bars;
     char system[24];                                /* being measured, where there are several */
     double force_error[MLFF_MAX_ATOMIC_NUMBER + 1]; /* mean absolute by element, eV/Å; NaN where there is none */
+    int unjudged[MLFF_MAX_ATOMIC_NUMBER + 1];       /* [n_unjudged] elements of the student without a force error */
+    int n_unjudged;
     double total_force_error, baseline_force_error; /* of all, eV/Å; NaN */
     verdict_curve curves[2 * VERDICT_MAX_SYSTEMS];
     int n_curves;
