@@ -20,6 +20,8 @@ static void reads_plain(void **state)
     static const char *const texts[] = {
         "2\nmolecule made by hand\nH 0 0 0\nO 0 0 1.5\n",
         "2\n\nH 0 0 0\nO 0 0 1.5",
+        "\xef\xbb\xbf"
+        "2\r\n\r\nH 0 0 0\r\nO 0 0 1.5\r\n",
         "  2  \r\nIt's \"quoted, energy=low tail=\r\nh 0 0 0 extra 5\r\no 0 0 1.5 x\r\n\r\n\r\n",
         "\n\n2\n= = '\n1 0 0 0\n8\t0.0\t0\t15e-1\t9 9 9\n\n",
         "2\nenergy=unknown Energy=5 pbc=maybe\nH 0 0 0\nO 0 0 1.5D0\n",
@@ -157,6 +159,8 @@ static void refuses_xyz(void **state)
         {"two\nc\n" ROW, MLFF_ERR_FORMAT, "a.xyz:1: expected a number of atoms, found 'two'"},
         {"2.0\nc\n" ROW ROW, MLFF_ERR_FORMAT, "a.xyz:1:"},
         {"0\nc\n", MLFF_ERR_FORMAT, "a.xyz:1: a frame of 0 atoms"},
+        {"1\nProperties=species:S:1:pos:R:3:forces:R:3:force:R:3\nH 0 0 0 1 1 1 2 2 2\n", MLFF_ERR_FORMAT,
+         "a.xyz:2: Properties: force is a quantity that other columns have too"},
         {"-1\nc\n", MLFF_ERR_FORMAT, "a.xyz:1:"},
         {"1000000000\nc\n" ROW, MLFF_ERR_LIMIT, "a.xyz:1: claims 1000000000 atoms"},
         {"99999999999999999999\nc\n" ROW, MLFF_ERR_FORMAT, "a.xyz:1:"},

@@ -243,6 +243,8 @@ static mlff_status add_columns(const mlff_reader *reader, extxyz_rows *rows, con
             return reader_fail(reader, MLFF_ERR_FORMAT, "Properties: %s has %lld columns, expected %d", name, (long long)n,
                                slot == COLUMN_MAY_MOVE ? 1 : quantities[k].n_columns);
     }
+    if (slot >= 0 && rows->has[slot])
+        return reader_fail(reader, MLFF_ERR_FORMAT, "Properties: %s is a quantity that other columns have too; remove one", name);
     if (n > MAX_COLUMNS - rows->n_columns)
         return reader_fail(reader, MLFF_ERR_LIMIT, "Properties: more than %d columns", MAX_COLUMNS);
     mlff_status status = base_grow(&rows->columns, &rows->column_capacity, (size_t)(rows->n_columns + n), 1, "columns");
