@@ -240,6 +240,17 @@ void PairMlff::find_ghosts()
     ghosts_known = true;
 }
 
+// Whether an atom of any rank has got or lost its element since `find_ghosts`: types may change while LAMMPS's list holds (fix
+// python/invoke). Called by all ranks.
+bool PairMlff::rows_changed() const
+{
+    if (!exchanger || !has_null_types) return false;
+    int changed = 0;
+    for (int i = 0; i < atom->nlocal && !changed; i++) changed = (owner_row[i] >= 0) != (element_of_type[atom->type[i]] != 0);
+    MPI_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_MAX, world);
+    return changed != 0;
+}
+
 void PairMlff::map_rows()
 {
     const int n_all = atom->nlocal + atom->nghost;
@@ -259,7 +270,7 @@ void PairMlff::map_rows()
     std::fill(owned.begin(), owned.begin() + n_owned, 1);
 }
 
-// Types may change while LAMMPS's list holds (fix atom/swap). On one rank positions are read where LAMMPS has them.
+// On one rank positions are read where LAMMPS has them.
 void PairMlff::gather(bool new_ghosts)
 {
     if (new_ghosts || has_null_types) map_rows();
@@ -352,7 +363,7 @@ mlff_status PairMlff::step_hook(void *pair)
 {
     auto *self = static_cast<PairMlff *>(pair);
     const int64_t begin = rank_profile_begin(self->profile);
-    const bool new_ghosts = self->neighbor->ago == 0 || !self->ghosts_known; // the same on all ranks
+    const bool new_ghosts = self->neighbor->ago == 0 || !self->ghosts_known || self->rows_changed(); // the same on all ranks
     if (new_ghosts) self->find_ghosts();
     self->gather(new_ghosts);
     if (new_ghosts && self->exchanger) self->plan_exchange();

@@ -68,6 +68,7 @@ class PairMlff : public Pair
     void measure_exchanges();
     void release_sort_bins();
     void find_ghosts();
+    bool rows_changed() const;
     void map_rows();
     void gather(bool new_ghosts);
     int n_plain() const;

@@ -184,8 +184,8 @@ mlff_status RowExchange::ask_owners(const std::vector<int> &n_wanted, const std:
     for (int row : asked)
         if (row < 0 || row >= n_owned)
             return mlff_fail(MLFF_ERR_VALUE,
-                             "a rank has a ghost of row %d, and its owner has %d rows; types of atoms that the model does not see "
-                             "were changed between two neighbor lists",
+                             "a rank has a ghost of row %d, and its owner has %d rows; types of atoms were changed without LAMMPS's "
+                             "communication of them to other ranks",
                              row, n_owned);
     return MLFF_OK;
 }

@@ -149,6 +149,31 @@ END
     done
 }
 
+# Types that change between two of LAMMPS's lists: the exchange of rows follows, on all ranks.
+test_types() {
+    models
+    printf 'python probe here "import lammps"\n' >probe.in
+    "$bin/lmp_mlff" -in probe.in >probe.out 2>&1
+    grep -q 'No module' probe.out && { echo "skipped: LAMMPS's Python has no module lammps"; exit 77; }
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    for ranks in 1 2 4; do
+        lammps $ranks types.in -var model silicon.safetensors -var swap no -var functions "$here/types.py"
+        energies >functions.$ranks
+        [ $ranks = 1 ] || python3 - $ranks <<'END' || fail "types change on $ranks ranks: energies $(cat functions.$ranks), on one $(cat functions.1)"
+import sys
+one, several = ([float(x) for x in open(f"functions.{n}").read().split()] for n in (1, sys.argv[1]))
+# 1e-9 eV: sums in another order; the changes are of some eV
+sys.exit(not (len(one) == len(several) == 10 and abs(one[4] - one[3]) > 0.1 and max(abs(a - b) for a, b in zip(one, several)) < 1e-9))
+END
+        lammps $ranks types.in -var model silicon.safetensors -var swap yes
+        is_close "$(energies | tail -2 | head -1)" "$(energies | tail -1)" 1e-12
+    done
+}
+
+energies() { # of the steps of log.lammps
+    awk '$1 ~ /^[0-9]+$/ && $2 ~ /[.]/ && NF == 2 { print $2 }' log.lammps
+}
+
 # compute mlff/deviation against eval --uncertainty.
 test_deviation() {
     models
