@@ -352,6 +352,7 @@ test_gpu() {
         MLFF_EXCHANGE=$route compare silicon.safetensors 2 silicon 1
         grep -q "by route $route" out.run || fail "not by route $route"
     done
+    test_sorting_bins
     MLFF_EXCHANGE=post fails once 'MLFF_EXCHANGE=post: expected host, mpi or peer' -var model silicon.safetensors -var precision float32 -var virials no
     # Activations of 1e9, beyond the range of halves: all ranks repeat the step with float32's range. Energies and forces are brought to some 50 eV/Å.
     cp water.safetensors large.safetensors
@@ -362,6 +363,25 @@ test_gpu() {
     MLFF_EMULATE_DEVICES=0 fails once 'no GPU' -var model water.safetensors -var precision float32
     sed 's/mlff %s layout/mlff %s LAYOUT/' "$MLFF_CUDA_PLUGIN" >other.so
     MLFF_CUDA_PLUGIN=$PWD/other.so fails once 'install both from one build' -var model water.safetensors -var precision float32
+}
+
+# The bins by which LAMMPS sorts atoms: 1.5 cutoffs beside pair_style mlff on a GPU, LAMMPS's own after it, and always those of the input.
+test_sorting_bins() {
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    for size in 0 2; do
+        lammps 1 sorted.in -var model silicon.safetensors -var size $size
+        python3 - $size <<'END' || fail "atoms are not sorted by their bins (atom_modify sort 1000 $size)"
+import sys
+size, length = float(sys.argv[1]), 2 * 5.431
+for file, own in (("beside.dump", 1.5 * 3.0), ("after.dump", 0.5 * (3.0 + 2.0))):  # cutoffs, a skin of 2
+    n = max(int(length / (size or own)), 1)
+    lines = open(file).read().split("\n")[9:]
+    atoms = [[min(max(int(float(x) * n / length), 0), n - 1) for x in line.split()] for line in lines if line]
+    bins = [x + n * y + n * n * z for x, y, z in atoms]
+    if len(set(bins)) < n**3 / 3 or bins != sorted(bins):
+        sys.exit(f"{file}: {bins}")
+END
+    done
 }
 
 declare -F "test_$name" >/dev/null || fail "no test $name"
