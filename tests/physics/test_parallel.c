@@ -282,6 +282,75 @@ static void test_dynamics(void **state)
     mlff_model_destroy(painn);
 }
 
+// Box of a domain, in fractions.
+static void domain_box(const decomposition *d, int index, double low[3], double high[3])
+{
+    const int *n = d->grid, z = index % n[2], y = index / n[2] % n[1], x = index / n[2] / n[1];
+    const double *planes[3] = {d->planes[0] + x, d->planes[1] + x * (n[1] + 1) + y,
+                               d->planes[2] + (x * n[1] + y) * (n[2] + 1) + z};
+    for (int k = 0; k < 3; k++) low[k] = planes[k][0], high[k] = planes[k][1];
+}
+
+// Ghosts of a domain among all images of atom i within `IMAGES` cells; each is to be in its list.
+enum { IMAGES = 3 };
+static int count_ghosts(const decomposition *d, int index, int i)
+{
+    const domain_atoms *atoms = &d->domains[index];
+    double low[3], high[3];
+    int n = 0;
+    domain_box(d, index, low, high);
+    for (int image = 0; image < (2 * IMAGES + 1) * (2 * IMAGES + 1) * (2 * IMAGES + 1); image++) {
+        const int side = 2 * IMAGES + 1, cells[3] = {image % side - IMAGES, image / side % side - IMAGES, image / side / side - IMAGES};
+        bool within = true, found = false;
+        for (int k = 0; k < 3; k++) {
+            const double f = d->fraction[3 * i + k] + cells[k], reach = d->reach / d->axes.height[k];
+            if (cells[k] != 0 && !(d->divided[k] && d->axes.periodic[k])) within = false;
+            if (d->divided[k] && !(f >= low[k] - reach && f <= high[k] + reach)) within = false;
+        }
+        if (!within || (d->owner[i] == index && !cells[0] && !cells[1] && !cells[2])) continue;
+        for (int g = atoms->n_owned; g < atoms->n_local && !found; g++) {
+            found = atoms->atom[g] == i;
+            for (int k = 0; k < 3; k++) found = found && atoms->shift[3 * g + k] == cells[k] - d->wrap[3 * i + k];
+        }
+        if (!found) fail_msg("domain %d lacks the image %d %d %d of atom %d", index, cells[0], cells[1], cells[2], i);
+        n++;
+    }
+    return n;
+}
+
+// Ghosts of all domains against every image of every atom: cells smaller and larger than the reach, skewed, slabs, free.
+static void test_ghosts(void **state)
+{
+    (void)state;
+    int n_inside = 0;
+    for (int kind = 0; kind < 12; kind++) {
+        const int n_domains = (int[]){2, 6, 8}[kind % 3], n_atoms = kind < 8 ? 400 : 20;
+        mlff_system *system = support_random_system(n_atoms, kind % 4 != 3, 1.0, (uint64_t)kind + 1);
+        int32_t first_atom[2];
+        mlff_batch batch;
+        decomposition *d;
+        crew *threads;
+        if (kind % 4 == 2) system->periodic[kind % 3] = 0;
+        mlff_batch_from_system(system, first_atom, &batch);
+        assert_ok(crew_create(n_domains, false, &threads));
+        assert_ok(decomposition_create(n_domains, (double[]){1, 3, 6}[kind / 4], 0.3, &d));
+        assert_ok(decomposition_make(d, threads, &batch));
+        int n_ghosts = 0, expected = 0;
+        for (int k = 0; k < n_domains; k++) n_ghosts += d->domains[k].n_local - d->domains[k].n_owned;
+        for (int i = 0; i < n_atoms; i++) {
+            int of_atom = 0;
+            for (int k = 0; k < n_domains; k++) of_atom += count_ghosts(d, k, i);
+            n_inside += of_atom == 0;
+            expected += of_atom;
+        }
+        assert_int_equal(n_ghosts, expected);
+        decomposition_destroy(d);
+        crew_destroy(threads);
+        mlff_system_destroy(system);
+    }
+    assert_true(n_inside > 100); // atoms that are ghosts of no domain
+}
+
 // The same bits again, however the steps are divided into runs.
 static void test_dynamics_has_the_same_bits(void **state)
 {
@@ -450,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_ensembles_of_networks),
         cmocka_unit_test(test_estimated_errors),
         cmocka_unit_test(test_the_exchange_matters),
+        cmocka_unit_test(test_ghosts),
         cmocka_unit_test(test_dynamics),
         cmocka_unit_test(test_dynamics_has_the_same_bits),
         cmocka_unit_test(test_failing_steps),

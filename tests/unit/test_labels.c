@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "train/data/dataset.h"
+#include "train/teachers/teacher.h"
 
 static char folder[] = "/tmp/test_labels_XXXXXX";
 
@@ -337,12 +338,48 @@ static void test_dataset(void **state)
     mlff_teacher_destroy(teacher);
 }
 
+static int keep_first(void *context, const mlff_label_progress *progress)
+{
+    int64_t *first = context;
+    if (*first == 0) *first = progress->n_done;
+    return 0;
+}
+
+// Structures of the first call: few for a CPU; for GPUs as many as fit into one batch, at least one, and at most those that there are.
+static void test_first_call(void **state)
+{
+    (void)state;
+    enum { N = 40 };
+    static const struct {
+        mlff_device_kind kind;
+        int batch_atoms, expected;
+    } cases[] = {{MLFF_CPU, 30, 8},   {MLFF_CUDA, 30, 10}, {MLFF_CUDA, 32, 10}, {MLFF_CUDA, 33, 11},
+                 {MLFF_CUDA, 2, 1},   {MLFF_CUDA, 3 * N, N}, {MLFF_CUDA, 1 << 20, N}};
+    mlff_samples *samples = make_samples(N, false); // three atoms each
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        int64_t first = 0;
+        mlff_shard *shard;
+        mlff_teacher *teacher = teacher_of("plane");
+        const mlff_label_options options = {.struct_size = sizeof options, .callback = keep_first, .context = &first};
+        const char *path = in_folder("first.bin");
+        teacher->options.device.kind = cases[k].kind; // calls are divided by it; the function is called all the same
+        teacher->batch_atoms = cases[k].batch_atoms;
+        assert_ok(mlff_shard_open(path, teacher, &shard));
+        assert_ok(mlff_shard_label(shard, teacher, samples, &options, NULL));
+        assert_ok(mlff_shard_close(shard));
+        assert_int_equal(first, cases[k].expected);
+        assert_int_equal(remove(path), 0);
+        mlff_teacher_destroy(teacher);
+    }
+    mlff_samples_destroy(samples);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume),    cmocka_unit_test(test_cut_everywhere),
                                        cmocka_unit_test(test_damage),    cmocka_unit_test(test_other_teacher),
                                        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_kills),
-                                       cmocka_unit_test(test_dataset)};
+                                       cmocka_unit_test(test_dataset),   cmocka_unit_test(test_first_call)};
     if (!mkdtemp(folder)) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     char command[64];
