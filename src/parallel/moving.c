@@ -29,7 +29,7 @@ static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t 
 }
 
 // Behind the arrays of the host.
-enum { ENERGY_BYTES = 64 };
+enum { ENERGY_BYTES = 128 }; // and virial
 static size_t outcome_bytes(size_t n_owned)
 {
     return (n_owned / DOMAIN_BLOCK + 1) * sizeof(domain_outcome);
@@ -83,6 +83,7 @@ mlff_status moving_reserve(moving_domain *m, int n_owned, int n_local)
     place_arrays(&m->here, m->host_block, owned, local);
     place_arrays(&m->there, m->device_block, owned, local);
     m->found_energy = (double *)(void *)(m->host_block + arrays);
+    m->found_virial = m->found_energy + 1;
     m->outcomes = (domain_outcome *)(void *)(m->host_block + arrays + ENERGY_BYTES);
     m->motion.n_owned = n_owned;
     m->motion.n_local = n_local;
@@ -91,6 +92,7 @@ mlff_status moving_reserve(moving_domain *m, int n_owned, int n_local)
     m->motion.inverse_mass = m->there.inverse_mass;
     m->motion.listed = m->there.listed;
     m->motion.local = m->there.local;
+    m->motion.cell_there = m->there.cell;
     m->motion.found = m->there.found;
     m->motion.outcomes = m->outcomes;
 done:

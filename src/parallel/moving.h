@@ -19,6 +19,14 @@ typedef struct moving_arrays {
     unsigned char *owned;                 /* [n_local] */
 } moving_arrays;
 
+/* Of the whole system. */
+typedef struct moving_bath {
+    dynamics_bath state;
+    double cell[9], virial[3]; /* Å; eV, the diagonal, at constant pressure */
+    double stretch[3];         /* along x, y, z, of the step that led here */
+    double strained[3];        /* product of them since the system was decomposed */
+} moving_bath;
+
 typedef struct moving_domain {
     const device_plugin *plugin; /* NULL: a domain of the CPU */
     int gpu;
@@ -27,11 +35,13 @@ typedef struct moving_domain {
     char *host_block, *device_block;
     size_t capacity;          /* bytes of each */
     domain_outcome *outcomes; /* behind the host's arrays, as is `found_energy` */
-    double *found_energy;     /* eV, by the evaluator, of the next positions */
+    double *found_energy;     /* eV, by the evaluator, of the next positions; and their virial, at constant pressure */
+    double *found_virial;     /* [9] */
     domain_motion motion;
     int now;                               /* which of two arrays is current; the other one is next */
-    double energy, twice_kinetic, heat[2]; /* eV; heat: that Langevin's bath gave to own atoms, current, next */
-    dynamics_bath bath[2];                 /* of the system: each domain has the same numbers; current, next */
+    double energy, heat[2];                /* eV; heat: that Langevin's bath gave to own atoms, current, next */
+    double twice_kinetic[3], twice_kicked[3]; /* along x, y, z, eV; kicked: of the beginning of the step, after its kick */
+    moving_bath bath[2];                      /* of the system: each domain has the same numbers; current, next */
     int64_t n_done;                        /* steps since the threads began */
     bool begun;                            /* within a step */
     bool far;                              /* an atom has left the range of the decomposition */

@@ -54,8 +54,8 @@ void parallel_describe_domain(const parallel_evaluator *evaluator, int index, un
 mlff_status parallel_compute_domain(parallel_evaluator *evaluator, int index, const mlff_batch *batch,
                                     const mlff_results *results);
 
-/* evaluator_interface.dynamics_create: each domain's thread integrates its own atoms. Fails with MLFF_ERR_UNSUPPORTED at constant
- * pressure, for several systems, and for a model that cannot be divided. */
+/* evaluator_interface.dynamics_create: each domain's thread integrates its own atoms. Fails with MLFF_ERR_UNSUPPORTED for several systems,
+ * and for a model that cannot be divided. */
 mlff_status parallel_dynamics_create(void *self, mlff_dynamics *const *dynamics, int n, dynamics_resident *resident_out);
 
 #endif

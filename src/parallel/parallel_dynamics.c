@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // parallel_dynamics.c: dynamics of a system that is divided among devices: the thread of each domain integrates its own atoms.
 //
-// The steps are those of dynamics.c (NVE, Langevin, Bussi, Nosé-Hoover), and an atom's arithmetic is the same, so that forces of the same
-// bits give a trajectory of the same bits; kinetic energies are summed by domains. One step, in the thread of each domain:
+// The steps are those of dynamics.c, and an atom's arithmetic is the same, so that forces of the same bits give a trajectory of the same
+// bits; kinetic energies and virials are summed by domains. One step, in the thread of each domain:
 //   1. next positions and velocities of own atoms, from the current ones                        barrier
+//      (at constant pressure and with chains their kinetic energy before that; the next cell)   barrier
 //   2. positions of ghosts from the next positions of their owners; energy and forces; sum      (barriers of the exchange)
 //   3. second kick; the thermostat, with the kinetic energy of all domains                      barrier
 //   4. the next positions and velocities become the current ones
 // All domains take step 4 or none does: a failure leaves every atom at the end of the last good step. If an atom has moved by half the
-// skin, the threads end after 1, the system is decomposed again with its next positions, and the step goes on at 2.
+// skin, the threads end after 1, the system is decomposed again with its next positions, and the step goes on at 2. At constant pressure
+// that is the distance from where the strain has brought it, and a cell that shrinks leaves less of the skin.
 #include <math.h>
 #include <string.h>
 
@@ -21,14 +23,14 @@ typedef struct parallel_dynamics {
     parallel_evaluator *evaluator;
     mlff_dynamics_options options;
     const mlff_system *system; // the caller's: species, masses, cell
-    double n_degrees, volume;
+    double n_degrees;
     int32_t first_atom[2];
     mlff_batch batch;
     mlff_results wanted;
     double *positions[2], *velocities[2],
         *forces; // [n_atoms][3] of the host: on the way between two decompositions, and after a run
     moving_domain domains[MAX_DOMAINS];
-    dynamics_bath bath[2]; // current, next; without Langevin's heat
+    moving_bath bath[2];   // current, next; without Langevin's heat
     double energy;         // eV
     int64_t step;          // steps made
     bool in_domains;       // else the atoms are in the arrays above
@@ -72,7 +74,12 @@ static mlff_status take_domain(void *context, int index)
     m->far = false;
     m->begun = p->drifted;
     memcpy(m->bath, p->bath, sizeof m->bath);
-    m->twice_kinetic = 0;
+    memset(m->twice_kinetic, 0, sizeof m->twice_kinetic);
+    memset(m->twice_kicked, 0, sizeof m->twice_kicked);
+    for (int c = 0; c < 3; c++) {
+        m->bath[NOW].strained[c] = p->drifted ? 1 / p->bath[NEXT].stretch[c] : 1;
+        m->bath[NEXT].strained[c] = 1;
+    }
     if (atoms->n_owned == 0) return MLFF_OK;
     if (p->fresh) MLFF_TRY(parallel_take_atoms(p->evaluator, index));
     MLFF_TRY(moving_reserve(m, atoms->n_owned, atoms->n_local));
@@ -137,6 +144,7 @@ static mlff_status divide_again(parallel_dynamics *p)
     MLFF_TRY(leave_domains(p));
     p->in_domains = false;
     p->batch.positions = p->positions[p->drifted ? NEXT : NOW];
+    if (p->batch.cells) p->batch.cells = p->bath[p->drifted ? NEXT : NOW].cell;
     MLFF_TRY(decomposition_make(e->decomposition, e->crew, &p->batch));
     p->fresh = true;
     status = crew_run(e->crew, take_domain, p);
@@ -149,11 +157,82 @@ done:
 
 // ---- a step, in the thread of a domain ----------------------------------------------------------------------------------
 
-static double sum_kinetic(const parallel_dynamics *p)
+static double sum_of(const double parts[3])
 {
-    double sum = 0;
-    for (int k = 0; k < p->evaluator->n; k++) sum += p->domains[k].twice_kinetic;
-    return sum;
+    return parts[0] + parts[1] + parts[2];
+}
+
+// Twice the kinetic energy of all domains, in their order, along x, y and z.
+static void sum_kinetic(const parallel_dynamics *p, double twice[3])
+{
+    memset(twice, 0, 3 * sizeof *twice);
+    for (int k = 0; k < p->evaluator->n; k++)
+        for (int c = 0; c < 3; c++) twice[c] += p->domains[k].twice_kinetic[c];
+}
+
+static mlff_status count_kinetic(parallel_dynamics *p, int index, double twice[3])
+{
+    moving_domain *m = &p->domains[index];
+    domain_outcome outcome;
+    const mlff_status status = moving_move(m, MOVE_COUNT, &outcome);
+    if (status != MLFF_OK) return status;
+    memcpy(m->twice_kinetic, outcome.sum, sizeof m->twice_kinetic);
+    if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
+    sum_kinetic(p, twice);
+    return MLFF_OK;
+}
+
+// Half a kick and a drift of constant volume.
+static void set_motion(const mlff_dynamics_options *options, domain_motion *motion)
+{
+    motion->langevin = options->ensemble == MLFF_LANGEVIN;
+    for (int c = 0; c < 3; c++) {
+        motion->hold[c] = motion->shrink[c] = motion->stretch[c] = 1;
+        motion->kick[c] = 0.5 * options->timestep_fs;
+        motion->drift[c] = motion->langevin ? motion->kick[c] : options->timestep_fs;
+    }
+}
+
+// The strain of this step, from the kinetic energy before it.
+static void strain_motion(const parallel_dynamics *p, moving_domain *m, int64_t step, double twice[3])
+{
+    const mlff_dynamics_options *options = &p->options;
+    moving_bath *next = &m->bath[NEXT];
+    domain_motion *motion = &m->motion;
+    const double volume = bath_volume(next->cell), square = motion->factor * motion->factor;
+    if (options->ensemble == MLFF_MTK) {
+        for (int c = 0; c < 3; c++) twice[c] *= square;
+        bath_push_strain_rate(options, p->n_degrees, bath_temperature(options, step), volume, twice, next->virial, &next->state);
+        bath_strained_kick(options, p->n_degrees, &next->state, motion->hold, motion->kick);
+        bath_strained_drift(options, &next->state, motion->stretch, motion->drift);
+    } else {
+        bath_choose_strain(options, step, volume, twice, next->virial, &next->state);
+        for (int c = 0; c < 3; c++) {
+            motion->stretch[c] = exp(next->state.strain[c]);
+            motion->shrink[c] = 1 / motion->stretch[c];
+        }
+    }
+    for (int k = 0; k < 9; k++) next->cell[k] *= motion->stretch[k % 3];
+}
+
+// What a stochastic strain did to the kinetic energy of all domains, which all have kicked.
+static void count_stretch(const parallel_dynamics *p, moving_domain *m)
+{
+    moving_bath *next = &m->bath[NEXT];
+    const double *shrink = m->motion.shrink;
+    double twice[3] = {0};
+    for (int k = 0; k < p->evaluator->n; k++)
+        for (int c = 0; c < 3; c++) twice[c] += p->domains[k].twice_kicked[c];
+    for (int c = 0; c < 3; c++) next->state.heat += 0.5 * twice[c] * (shrink[c] * shrink[c] - 1);
+    next->state.heat += p->options.pressure * (bath_volume(next->cell) - bath_volume(m->bath[NOW].cell));
+}
+
+// Square of the distance from where it was, strained with the cell, within which an atom and its neighbors are in the ranges of the decomposition.
+static double bound_of(const decomposition *all, const double strained[3])
+{
+    const double smallest = fmin(fmin(strained[0], strained[1]), fmin(strained[2], 1)),
+                 half = 0.5 * (all->skin - all->reach * (1 - smallest));
+    return half > 0 ? half * half : -1;
 }
 
 static mlff_status begin_step(parallel_dynamics *p, int index, int64_t step)
@@ -161,32 +240,38 @@ static mlff_status begin_step(parallel_dynamics *p, int index, int64_t step)
     mlff_status status = MLFF_OK;
     const mlff_dynamics_options *options = &p->options;
     const decomposition *all = p->evaluator->decomposition;
+    const bool strains = is_constant_pressure(options->ensemble);
     moving_domain *m = &p->domains[index];
     domain_motion *motion = &m->motion;
     domain_outcome outcome;
-    motion->factor = 1;
+    double twice[3];
     m->bath[NEXT] = m->bath[NOW];
-    if (bath_has_chains(options->ensemble)) {
-        MLFF_TRY(moving_move(m, MOVE_COUNT, &outcome));
-        m->twice_kinetic = outcome.sum;
-        if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
-        motion->factor = bath_move_chains(options, p->n_degrees, bath_temperature(options, step), sum_kinetic(p), &m->bath[NEXT]);
+    motion->factor = 1;
+    set_motion(options, motion);
+    if (strains || bath_has_chains(options->ensemble)) MLFF_TRY(count_kinetic(p, index, twice));
+    if (bath_has_chains(options->ensemble))
+        motion->factor =
+            bath_move_chains(options, p->n_degrees, bath_temperature(options, step), sum_of(twice), &m->bath[NEXT].state);
+    if (strains) strain_motion(p, m, step, twice);
+    memcpy(motion->cell, m->bath[NEXT].cell, sizeof motion->cell);
+    for (int c = 0; c < 3; c++) {
+        m->bath[NEXT].stretch[c] = motion->stretch[c];
+        motion->strained[c] = m->bath[NEXT].strained[c] = m->bath[NOW].strained[c] * motion->stretch[c];
     }
-    motion->langevin = options->ensemble == MLFF_LANGEVIN;
-    motion->kick = 0.5 * options->timestep_fs;
-    motion->drift = motion->langevin ? motion->kick : options->timestep_fs;
-    motion->bound = 0.25 * all->skin * all->skin;
+    motion->bound = bound_of(all, motion->strained);
     motion->seed = options->seed;
     motion->step = (uint64_t)step;
     bath_langevin(options, step, &motion->keep, &motion->noise);
     m->begun = true;
     MLFF_TRY(moving_move(m, MOVE_BEGIN, &outcome));
-    m->heat[NEXT] = m->heat[NOW] + outcome.sum;
+    m->heat[NEXT] = m->heat[NOW] + (motion->langevin ? outcome.sum[0] : 0);
+    memcpy(m->twice_kicked, outcome.sum, sizeof m->twice_kicked);
     m->far = outcome.far;
     if (outcome.atom >= 0)
         return mlff_fail(MLFF_ERR_UNSTABLE, "the position of atom %d is beyond %g Å", (int)all->domains[index].atom[outcome.atom],
                          FAR_AWAY);
     if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
+    if (options->ensemble == MLFF_SCR) count_stretch(p, m);
 done:
     return status;
 }
@@ -218,13 +303,25 @@ static mlff_status find_forces(parallel_dynamics *p, int index)
     if (batch.cells) batch.cells = m->there.cell;
     batch.location = m->plugin ? MLFF_DEVICE_MEMORY : MLFF_HOST;
     batch.stream = m->stream;
-    MLFF_TRY(parallel_compute_domain(
-        e, index, &batch, &(mlff_results){.energies = m->found_energy, .forces = m->motion.found, .location = batch.location}));
+    MLFF_TRY(parallel_compute_domain(e, index, &batch,
+                                     &(mlff_results){.energies = m->found_energy,
+                                                     .forces = m->motion.found,
+                                                     .virials = is_constant_pressure(p->options.ensemble) ? m->found_virial : NULL,
+                                                     .location = batch.location}));
     MLFF_TRY(moving_wait(m));
     if (!isfinite(*m->found_energy)) return mlff_fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", *m->found_energy);
     if (!exchange_barrier(e->exchange, index)) return crew_ended();
 done:
     return status;
+}
+
+// The diagonal of what all domains have found, in their order. A domain without atoms has found nothing.
+static void sum_virials(const parallel_dynamics *p, double virial[3])
+{
+    memset(virial, 0, 3 * sizeof *virial);
+    for (int k = 0; k < p->evaluator->n; k++)
+        for (int c = 0; c < 3 && p->evaluator->decomposition->domains[k].n_owned > 0; c++)
+            virial[c] += p->domains[k].found_virial[4 * c];
 }
 
 // The second kick, with the forces that all domains found on own atoms.
@@ -233,31 +330,41 @@ static mlff_status kick_again(parallel_dynamics *p, int index)
     mlff_status status = MLFF_OK;
     moving_domain *m = &p->domains[index];
     domain_outcome outcome;
+    set_motion(&p->options, &m->motion);
+    if (p->options.ensemble == MLFF_MTK)
+        bath_strained_kick(&p->options, p->n_degrees, &m->bath[NEXT].state, m->motion.hold, m->motion.kick);
     MLFF_TRY(moving_move(m, MOVE_ADD, NULL));
     MLFF_TRY(moving_move(m, MOVE_END, &outcome));
     if (outcome.atom >= 0)
         return mlff_fail(MLFF_ERR_UNSTABLE, "the force of atom %d is not finite",
                          (int)p->evaluator->decomposition->domains[index].atom[outcome.atom]);
-    m->twice_kinetic = outcome.sum;
+    memcpy(m->twice_kinetic, outcome.sum, sizeof m->twice_kinetic);
 done:
     return status;
 }
 
-// Thermostats that scale all velocities.
+// Thermostats that scale all velocities, and the cell's.
 static mlff_status couple(parallel_dynamics *p, int index, int64_t step)
 {
     mlff_status status = MLFF_OK;
     moving_domain *m = &p->domains[index];
     const mlff_dynamics_options *options = &p->options;
+    const double temperature = bath_temperature(options, step);
+    dynamics_bath *bath = &m->bath[NEXT].state;
+    double *virial = m->bath[NEXT].virial, volume = bath_volume(m->bath[NEXT].cell), twice[3];
+    if (is_constant_pressure(options->ensemble)) sum_virials(p, virial);
+    if (options->ensemble == MLFF_SCR) bath_count_strain(virial, bath);
     if (options->ensemble > MLFF_LANGEVIN) {
         if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
-        const double twice = sum_kinetic(p);
+        sum_kinetic(p, twice);
+        if (options->ensemble == MLFF_MTK)
+            bath_push_strain_rate(options, p->n_degrees, temperature, volume, twice, virial, bath);
         m->motion.factor = bath_has_chains(options->ensemble)
-                               ? bath_move_chains(options, p->n_degrees, bath_temperature(options, step), twice, &m->bath[NEXT])
-                               : bath_rescale(options, step, bath_draw(options, p->n_degrees, step), 0.5 * twice, &m->bath[NEXT]);
+                               ? bath_move_chains(options, p->n_degrees, temperature, sum_of(twice), bath)
+                               : bath_rescale(options, step, bath_draw(options, p->n_degrees, step), 0.5 * sum_of(twice), bath);
         MLFF_TRY(moving_move(m, MOVE_SCALE, NULL));
     }
-    bath_end_step(options, p->n_degrees, p->volume, step, &m->bath[NEXT]);
+    bath_end_step(options, p->n_degrees, volume, step, bath);
 done:
     return status;
 }
@@ -372,13 +479,16 @@ static mlff_status put(void *context, mlff_dynamics *const *dynamics, int n)
     parallel_dynamics *p = context;
     const mlff_dynamics *from = dynamics[0];
     const size_t bytes = 3 * (size_t)from->system->n_atoms * sizeof(double);
-    const mlff_results results = {.energies = &p->energy, .forces = p->forces};
+    double virial[9];
+    const mlff_results results = {.energies = &p->energy,
+                                  .forces = p->forces,
+                                  .virials = is_constant_pressure(from->options.ensemble) ? virial : NULL};
     p->options = from->options;
     p->system = from->system;
     p->n_degrees = dynamics_n_degrees(from);
-    p->volume = mlff_system_volume(from->system);
     p->step = from->step;
-    p->bath[NOW] = p->bath[NEXT] = from->bath;
+    p->bath[NOW] = (moving_bath){.state = from->bath};
+    memcpy(p->bath[NOW].cell, from->system->cell, sizeof p->bath[NOW].cell);
     p->in_domains = p->drifted = p->fresh = false;
     for (int k = 0; k < p->evaluator->n; k++) p->domains[k].heat[NOW] = p->domains[k].heat[NEXT] = 0;
     memcpy(p->positions[NOW], from->system->positions, bytes);
@@ -386,7 +496,10 @@ static mlff_status put(void *context, mlff_dynamics *const *dynamics, int n)
     mlff_batch_from_system(from->system, p->first_atom, &p->batch);
     p->batch.positions = p->positions[NOW];
     p->evaluator->divided = true;
+    if (p->batch.cells) p->batch.cells = p->bath[NOW].cell;
     MLFF_TRY(parallel_compute_divided(p->evaluator, &p->batch, &results));
+    for (int c = 0; c < 3 && results.virials; c++) p->bath[NOW].virial[c] = virial[4 * c];
+    p->bath[NEXT] = p->bath[NOW];
     p->evaluator->n_computes++;
     MLFF_TRY(crew_run(p->evaluator->crew, take_domain, p));
     p->in_domains = true;
@@ -405,7 +518,9 @@ static void get(void *context, int index, mlff_dynamics *dynamics)
     memcpy(dynamics->system->velocities, p->velocities[NOW], bytes);
     memcpy(dynamics->forces, p->forces, bytes);
     dynamics->potential_energy = p->energy;
-    dynamics->bath = p->bath[NOW];
+    dynamics->bath = p->bath[NOW].state;
+    memcpy(dynamics->system->cell, p->bath[NOW].cell, sizeof p->bath[NOW].cell);
+    memcpy(dynamics->virial, p->bath[NOW].virial, sizeof dynamics->virial);
     for (int k = 0; k < p->evaluator->n; k++) dynamics->bath.heat += p->domains[k].heat[NOW];
 }
 
@@ -424,8 +539,6 @@ mlff_status parallel_dynamics_create(void *self, mlff_dynamics *const *dynamics,
     parallel_evaluator *e = self;
     parallel_dynamics *p = NULL;
     if (n != 1) return mlff_fail(MLFF_ERR_UNSUPPORTED, "several devices integrate one system, not replicas");
-    if (is_constant_pressure(dynamics[0]->options.ensemble))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "several devices do not integrate at constant pressure");
     MLFF_TRY(parallel_ensure_divided(e));
     if (e->refused) return mlff_fail(MLFF_ERR_UNSUPPORTED, "a system of this model is not divided among devices");
     if (!(p = base_alloc(1, sizeof *p, "dynamics"))) return MLFF_ERR_MEMORY;

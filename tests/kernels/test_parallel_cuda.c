@@ -195,18 +195,19 @@ static void test_gpus_apart(void **state)
     mlff_model_destroy(painn);
 }
 
-static mlff_dynamics_options hot_options(void)
+static mlff_dynamics_options hot_options(mlff_ensemble ensemble)
 {
     mlff_dynamics_options options = mlff_dynamics_options_default();
-    options.ensemble = MLFF_BUSSI;
+    options.ensemble = ensemble;
+    options.barostat_fs = 50;
     options.timestep_fs = 2;
     options.temperature_kelvin = 3000;
     return options;
 }
 
-static mlff_system *run_hot(mlff_evaluator *evaluator, int n_steps, mlff_device_kind kind)
+static mlff_system *run_hot(mlff_evaluator *evaluator, mlff_ensemble ensemble, int n_steps, mlff_device_kind kind)
 {
-    const mlff_dynamics_options options = hot_options();
+    const mlff_dynamics_options options = hot_options(ensemble);
     mlff_system *system = silicon(8);
     mlff_dynamics *dynamics;
     assert_ok(mlff_system_thermalize(system, 3000, 1));
@@ -227,14 +228,21 @@ static void test_dynamics(void **state)
     mlff_model *painn = small_painn();
     mlff_evaluator *reference = support_evaluator(painn, MLFF_FLOAT64), *several;
     assert_ok(create_on(painn, 0, 1, &several));
-    mlff_system *expected = run_hot(reference, N_STEPS, MLFF_CPU), *got = run_hot(several, N_STEPS, MLFF_CUDA),
-                *again = run_hot(several, N_STEPS, MLFF_CUDA), *begun = silicon(8);
-    const size_t n = 3 * (size_t)got->n_atoms;
-    assert_true(support_difference(got->positions, expected->positions, n) < SAME_POSITION);
-    assert_memory_equal(got->positions, again->positions, n * sizeof(double));
-    assert_true(support_difference(got->positions, begun->positions, n) > 0.24); // half the skin: it was decomposed again
-    mlff_system *const all[4] = {expected, got, again, begun};
-    for (int k = 0; k < 4; k++) mlff_system_destroy(all[k]);
+    static const mlff_ensemble ensembles[] = {MLFF_BUSSI, MLFF_SCR, MLFF_MTK};
+    for (int k = 0; k < 3; k++) {
+        mlff_system *expected = run_hot(reference, ensembles[k], N_STEPS, MLFF_CPU),
+                    *got = run_hot(several, ensembles[k], N_STEPS, MLFF_CUDA),
+                    *again = run_hot(several, ensembles[k], N_STEPS, MLFF_CUDA), *begun = silicon(8);
+        const size_t n = 3 * (size_t)got->n_atoms;
+        assert_true(support_difference(got->positions, expected->positions, n) < SAME_POSITION);
+        assert_true(support_difference(got->cell, expected->cell, 9) < SAME_POSITION);
+        assert_memory_equal(got->positions, again->positions, n * sizeof(double));
+        assert_memory_equal(got->cell, again->cell, sizeof got->cell);
+        assert_true(support_difference(got->positions, begun->positions, n) > 0.24); // half the skin: it was decomposed again
+        assert_true((fabs(got->cell[0] - begun->cell[0]) > 0.01) == (k > 0));
+        mlff_system *const all[4] = {expected, got, again, begun};
+        for (int j = 0; j < 4; j++) mlff_system_destroy(all[j]);
+    }
     mlff_evaluator_destroy(several);
     mlff_evaluator_destroy(reference);
     mlff_model_destroy(painn);
@@ -248,10 +256,10 @@ static void test_failing_steps(void **state)
     mlff_model *painn = small_painn();
     mlff_evaluator *several;
     assert_ok(create_on(painn, 0, 1, &several));
-    mlff_system *expected = run_hot(several, N_STEPS, MLFF_CUDA);
+    mlff_system *expected = run_hot(several, MLFF_MTK, N_STEPS, MLFF_CUDA);
     int n_failed = 0, came = 1;
     for (int64_t nth = 1; came; nth += 3 * STRIDE) {
-        const mlff_dynamics_options options = hot_options();
+        const mlff_dynamics_options options = hot_options(MLFF_MTK);
         mlff_system *system = silicon(8);
         mlff_dynamics *dynamics;
         mlff_dynamics_state now;

@@ -199,7 +199,7 @@ static void test_the_exchange_matters(void **state)
 
 typedef struct trajectory {
     mlff_system *system;
-    double *forces, energy, drift;
+    double *forces, energy, drift, pressure;
 } trajectory;
 
 // Who integrates: the host, or the domains' threads, which mlff_dynamics_create_on chooses on GPUs alone; in a run of all steps, or
@@ -229,9 +229,12 @@ static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble
     options.temperature_kelvin = 800;
     options.ramp_end_kelvin = 700;
     options.ramp_steps = ensemble == MLFF_NVE ? 0 : 100;
+    options.barostat_fs = 100; // a cell that shrinks by several percent
+    options.pressure = 0.2;
+    options.anisotropic = ensemble == MLFF_MTK;
     assert_ok(mlff_system_thermalize(system, 800, 1));
     assert_ok(mlff_system_add_fixed(system));
-    system->fixed[5] = ensemble != MLFF_SCR;
+    system->fixed[5] = ensemble < MLFF_SCR;
     mlff_dynamics *dynamics = start_dynamics(evaluator, &options, system, where);
     assert_ok(mlff_dynamics_state_get(dynamics, &first));
     for (int k = 0; k < n_steps; k += where == IN_DOMAINS_STEP_BY_STEP ? 1 : n_steps)
@@ -240,7 +243,7 @@ static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble
     assert_int_equal(last.step, n_steps);
     for (int k = 0; k < n_steps; k++) assert_true(times[k] > 0);
     trajectory t = {system, calloc(3 * (size_t)system->n_atoms, sizeof(double)), last.potential_energy,
-                    last.conserved_energy - first.conserved_energy};
+                    last.conserved_energy - first.conserved_energy, last.pressure};
     memcpy(t.forces, last.forces, 3 * (size_t)system->n_atoms * sizeof(double));
     mlff_dynamics_destroy(dynamics);
     return t;
@@ -255,24 +258,28 @@ static void end_trajectory(trajectory *t)
 static void test_dynamics(void **state)
 {
     (void)state;
-    static const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_LANGEVIN, MLFF_BUSSI, MLFF_NOSE_HOOVER, MLFF_SCR};
+    static const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_LANGEVIN, MLFF_BUSSI, MLFF_NOSE_HOOVER, MLFF_SCR, MLFF_MTK};
     mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
-    for (int k = 0; k < 5; k++) {
+    for (int k = 0; k < 6; k++) {
         mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL),
                        *several = on_domains(painn, 3, MLFF_FLOAT64, 0.5);
-        const integrated where = ensembles[k] == MLFF_SCR ? ON_HOST : IN_DOMAINS;
         // Differences of rounding grow by chaos, some e-fold each 8 fs: short for positions, long for atoms that change domains.
-        trajectory a = run_dynamics(one, ensembles[k], 40, ON_HOST), b = run_dynamics(several, ensembles[k], 40, where);
+        trajectory a = run_dynamics(one, ensembles[k], 40, ON_HOST), b = run_dynamics(several, ensembles[k], 40, IN_DOMAINS);
         assert_true(support_difference(a.system->positions, b.system->positions, 3 * 96) < 1e-11);
         assert_true(support_difference(a.system->velocities, b.system->velocities, 3 * 96) < 1e-11);
         assert_true(fabs(a.energy - b.energy) < 1e-10 && fabs(a.drift - b.drift) < 1e-10);
-        trajectory c = run_dynamics(several, ensembles[k], SUPPORT_CASES(160), k == 1 ? ON_HOST : where);
+        assert_true(support_difference(a.system->cell, b.system->cell, 9) < 1e-11);
+        assert_true(fabs(a.pressure - b.pressure) < 1e-11 || ensembles[k] < MLFF_SCR);
+        trajectory c = run_dynamics(several, ensembles[k], SUPPORT_CASES(160), k == 1 ? ON_HOST : IN_DOMAINS);
         support_results there = support_compute_system(one, c.system);
         assert_true(support_difference(there.r.forces, c.forces, 3 * 96) < 2e-13 * support_largest(c.forces, 3 * 96));
         support_results_free(&there);
         mlff_evaluator_info info;
         mlff_evaluator_info_get(several, &info);
         assert_true(SUPPORT_SANITIZED || info.n_rebuilds > 2); // the test would pass without atoms that change domains
+        mlff_system *begun = built("water", 96, 300);
+        assert_true(SUPPORT_SANITIZED || (fabs(c.system->cell[8] - begun->cell[8]) > 0.2) == (ensembles[k] >= MLFF_SCR));
+        mlff_system_destroy(begun);
         end_trajectory(&a);
         end_trajectory(&b);
         end_trajectory(&c);
@@ -356,17 +363,21 @@ static void test_dynamics_has_the_same_bits(void **state)
 {
     (void)state;
     mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
-    trajectory seen[3];
-    for (int k = 0; k < 3; k++) {
-        mlff_evaluator *several = on_domains(painn, 3, MLFF_FLOAT64, 0.2);
-        seen[k] = run_dynamics(several, MLFF_NOSE_HOOVER, SUPPORT_CASES(60), k == 1 ? IN_DOMAINS_STEP_BY_STEP : IN_DOMAINS);
-        assert_memory_equal(seen[k].system->positions, seen[0].system->positions, 3 * 96 * sizeof(double));
-        assert_memory_equal(seen[k].system->velocities, seen[0].system->velocities, 3 * 96 * sizeof(double));
-        assert_memory_equal(seen[k].forces, seen[0].forces, 3 * 96 * sizeof(double));
-        assert_true(seen[k].drift == seen[0].drift);
-        mlff_evaluator_destroy(several);
+    static const mlff_ensemble ensembles[] = {MLFF_NOSE_HOOVER, MLFF_SCR, MLFF_MTK};
+    for (int which = 0; which < 3; which++) {
+        trajectory seen[3];
+        for (int k = 0; k < 3; k++) {
+            mlff_evaluator *several = on_domains(painn, 3, MLFF_FLOAT64, 0.2);
+            seen[k] = run_dynamics(several, ensembles[which], SUPPORT_CASES(60), k == 1 ? IN_DOMAINS_STEP_BY_STEP : IN_DOMAINS);
+            assert_memory_equal(seen[k].system->positions, seen[0].system->positions, 3 * 96 * sizeof(double));
+            assert_memory_equal(seen[k].system->velocities, seen[0].system->velocities, 3 * 96 * sizeof(double));
+            assert_memory_equal(seen[k].system->cell, seen[0].system->cell, 9 * sizeof(double));
+            assert_memory_equal(seen[k].forces, seen[0].forces, 3 * 96 * sizeof(double));
+            assert_true(seen[k].drift == seen[0].drift);
+            mlff_evaluator_destroy(several);
+        }
+        for (int k = 0; k < 3; k++) end_trajectory(&seen[k]);
     }
-    for (int k = 0; k < 3; k++) end_trajectory(&seen[k]);
     mlff_model_destroy(painn);
 }
 

@@ -2,8 +2,8 @@
 /* domain_motion.h: how the atoms of a domain move: arithmetic for one atom, in float64. Plain C for the host's and the GPU's compiler; loops
  * over atoms are the caller's. Formulas and noise as in dynamics.c; a step is described in parallel/parallel_dynamics.c.
  *
- *   begin  B A or, with Langevin's bath, B A O A: next positions and velocities from the current ones
- *   place  positions of own atoms and ghosts in the frame of the domain
+ *   begin  B A or, with Langevin's bath, B A O A: next positions and velocities from the current ones; at constant pressure space is strained
+ *   place  positions of own atoms and ghosts in the frame of the domain; the cell
  *   add    what other domains found of the forces on own atoms
  *   end    B with the forces of the next positions; the kinetic energy
  *   count  the kinetic energy of the current velocities
@@ -23,7 +23,8 @@ typedef enum domain_move { MOVE_BEGIN, MOVE_PLACE, MOVE_ADD, MOVE_END, MOVE_COUN
 
 /* Of some atoms together. */
 typedef struct domain_outcome {
-    double sum;   /* begin: eV that Langevin's bath gave; end, count: twice the kinetic energy, eV */
+    double sum[3]; /* along x, y, z. begin: eV that Langevin's bath gave, all in the first, else twice the kinetic energy after the kick, eV;
+                    * end, count: twice the kinetic energy, eV */
     int32_t atom; /* row of one whose position or force is not finite or absurd; −1: none */
     int32_t far;  /* 1: one has moved by half the skin since the decomposition */
 } domain_outcome;
@@ -45,21 +46,25 @@ typedef struct domain_motion {
     double *local; /* [n_local][3] Å, next positions in the frame of the domain */
     const double *next_of[DOMAIN_SOURCES], *found_by[DOMAIN_SOURCES]; /* `next` and `found` of each domain */
     domain_outcome *outcomes;                                         /* one; on a GPU one for each DOMAIN_BLOCK atoms */
-    double cell[9];                                                   /* Å */
-    double kick, drift, bound;  /* fs, fs, Å²: half a step; of one move; square of half the skin */
+    double *cell_there;                                               /* [9] Å, of the domain's device: set by place */
+    double cell[9];                                                   /* Å, of the next positions */
+    double bound;               /* Å²: square of the distance from `listed` that an atom may have */
     double keep, noise, factor; /* Langevin's bath; factor of velocities: before the first kick, or in scale */
+    /* Along x, y, z. v = hold v + kick F / m; then, at the beginning, v = shrink v and x = stretch x + drift v (fs). At constant volume all
+     * but kick and drift are 1. strained: product of `stretch` since the system was decomposed, this step's included. */
+    double hold[3], kick[3], shrink[3], stretch[3], drift[3], strained[3];
     uint64_t seed, step;
 } domain_motion;
 
 static inline BASE_HOST_DEVICE domain_outcome domain_nothing(void)
 {
-    const domain_outcome nothing = {0, -1, 0};
+    const domain_outcome nothing = {{0, 0, 0}, -1, 0};
     return nothing;
 }
 
 static inline BASE_HOST_DEVICE void domain_join(domain_outcome *all, const domain_outcome *one)
 {
-    all->sum += one->sum;
+    for (int c = 0; c < 3; c++) all->sum[c] += one->sum[c];
     all->far |= one->far;
     if (all->atom < 0) all->atom = one->atom;
 }
@@ -78,24 +83,33 @@ static inline BASE_HOST_DEVICE double domain_add_noise(const domain_motion *m, s
     return 0.5 * (after - before) / m->inverse_mass[i];
 }
 
+static inline BASE_HOST_DEVICE void domain_twice_kinetic(const domain_motion *m, size_t i, const double v[3], double twice[3])
+{
+    for (int c = 0; c < 3; c++) twice[c] = m->inverse_mass[i] > 0 ? v[c] * v[c] / m->inverse_mass[i] : 0;
+}
+
 static inline BASE_HOST_DEVICE domain_outcome domain_begin(const domain_motion *m, size_t i)
 {
     domain_outcome outcome = domain_nothing();
-    const double scale = m->kick * m->inverse_mass[i];
+    const double inverse_mass = m->inverse_mass[i];
     double x[3], v[3], square = 0;
     for (int c = 0; c < 3; c++) {
         x[c] = m->now[3 * i + c];
         v[c] = m->velocities[3 * i + c] * m->factor;
-        if (scale == 0) continue;
-        v[c] += scale * m->forces[3 * i + c];
-        x[c] += m->drift * v[c];
+        if (inverse_mass == 0) continue;
+        v[c] = m->hold[c] * v[c] + m->kick[c] * inverse_mass * m->forces[3 * i + c];
     }
-    if (scale != 0 && m->langevin) {
-        outcome.sum = domain_add_noise(m, i, v);
-        for (int c = 0; c < 3; c++) x[c] += m->drift * v[c];
+    if (!m->langevin) domain_twice_kinetic(m, i, v, outcome.sum);
+    for (int c = 0; c < 3 && inverse_mass != 0; c++) {
+        v[c] *= m->shrink[c];
+        x[c] = m->stretch[c] * x[c] + m->drift[c] * v[c];
+    }
+    if (inverse_mass != 0 && m->langevin) {
+        outcome.sum[0] = domain_add_noise(m, i, v);
+        for (int c = 0; c < 3; c++) x[c] += m->drift[c] * v[c];
     }
     for (int c = 0; c < 3; c++) {
-        const double moved = x[c] - m->listed[3 * i + c];
+        const double moved = x[c] - m->strained[c] * m->listed[3 * i + c];
         square += moved * moved;
         if (!(fabs(x[c]) <= FAR_AWAY)) outcome.atom = (int32_t)i;
         m->next[3 * i + c] = x[c];
@@ -111,6 +125,7 @@ static inline BASE_HOST_DEVICE void domain_place(const domain_motion *m, size_t 
     const double *const from =
         i < (size_t)m->n_owned ? m->next + 3 * i : m->next_of[m->source[ghost]] + 3 * (size_t)m->source_row[ghost];
     const int32_t *const s = m->shift + 3 * i;
+    for (int c = 0; i == 0 && c < 9; c++) m->cell_there[c] = m->cell[c];
     for (int c = 0; c < 3; c++) {
         const double offset = (s[0] * m->cell[c] + s[1] * m->cell[3 + c]) + s[2] * m->cell[6 + c];
         m->local[3 * i + c] = from[c] + offset;
@@ -125,29 +140,24 @@ static inline BASE_HOST_DEVICE void domain_add(const domain_motion *m, size_t k)
         for (int c = 0; c < 3; c++) own[c] += m->found_by[m->holder[j]][3 * (size_t)m->holder_row[j] + c];
 }
 
-static inline BASE_HOST_DEVICE double domain_twice_kinetic(const domain_motion *m, size_t i, const double v[3])
-{
-    return m->inverse_mass[i] > 0 ? (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]) / m->inverse_mass[i] : 0;
-}
-
 static inline BASE_HOST_DEVICE domain_outcome domain_end(const domain_motion *m, size_t i)
 {
     domain_outcome outcome = domain_nothing();
-    const double scale = m->kick * m->inverse_mass[i];
+    const double inverse_mass = m->inverse_mass[i];
     double *const v = m->next_velocities + 3 * i;
     for (int c = 0; c < 3; c++) {
         const double force = m->next_forces[3 * i + c] = m->found[3 * i + c];
         if (!(fabs(force) < INFINITY)) outcome.atom = (int32_t)i;
-        if (scale > 0) v[c] += scale * force;
+        if (inverse_mass > 0) v[c] = m->hold[c] * v[c] + m->kick[c] * inverse_mass * force;
     }
-    outcome.sum = domain_twice_kinetic(m, i, v);
+    domain_twice_kinetic(m, i, v, outcome.sum);
     return outcome;
 }
 
 static inline BASE_HOST_DEVICE domain_outcome domain_count(const domain_motion *m, size_t i)
 {
     domain_outcome outcome = domain_nothing();
-    outcome.sum = domain_twice_kinetic(m, i, m->velocities + 3 * i);
+    domain_twice_kinetic(m, i, m->velocities + 3 * i, outcome.sum);
     return outcome;
 }
 

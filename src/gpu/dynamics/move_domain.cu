@@ -12,7 +12,7 @@ template <int move> static __global__ void __launch_bounds__(DOMAIN_BLOCK) motio
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned wrong = __ballot_sync(~0u, outcome.atom >= 0), far = __ballot_sync(~0u, outcome.far);
     __shared__ domain_outcome parts[DOMAIN_BLOCK / 32];
-    outcome.sum = sum_warp(outcome.sum);
+    for (int c = 0; c < 3; c++) outcome.sum[c] = sum_warp(outcome.sum[c]);
     outcome.atom = wrong ? i - lane + __popc((wrong & -wrong) - 1) : -1;
     outcome.far = far != 0;
     if (lane == 0) parts[warp] = outcome;
