@@ -36,13 +36,12 @@ bool evaluator_can_integrate(const mlff_evaluator *evaluator)
     return evaluator->interface->dynamics_create && evaluator->options.device.kind == MLFF_CUDA;
 }
 
-// Moves the integration to the evaluator's device; where that cannot integrate, the host does, and a warning says why. `own_forces`: the
-// caller's function is to be called in each step that the host makes, which several devices would not do.
-static mlff_status integrate_on_device(mlff_evaluator *evaluator, mlff_system *system, bool own_forces, mlff_dynamics *dynamics)
+// Moves the integration to the evaluator's devices; where they cannot integrate, the host does, and a warning says why.
+static mlff_status integrate_on_device(mlff_evaluator *evaluator, mlff_system *system, mlff_dynamics *dynamics)
 {
     dynamics_resident resident;
     double energy;
-    if (!evaluator_can_integrate(evaluator) || (own_forces && evaluator->options.n_devices > 1)) return MLFF_OK;
+    if (!evaluator_can_integrate(evaluator)) return MLFF_OK;
     // A device integrates without checks of the system; a call of the evaluator makes them.
     mlff_status status = evaluator_forces(evaluator, system, &energy, dynamics->new_forces);
     if (status != MLFF_OK) return status;
@@ -85,7 +84,7 @@ mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynami
     if (!evaluator || !dynamics_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_create_on: an evaluator and a place for the result are needed");
     MLFF_TRY(dynamics_of_evaluator(evaluator, options, system, forces, context, &dynamics));
-    MLFF_TRY(integrate_on_device(evaluator, system, forces != NULL, dynamics));
+    MLFF_TRY(integrate_on_device(evaluator, system, dynamics));
     evaluator_warn_not_conservative(evaluator, EVALUATOR_ENERGY_DRIFTS);
     *dynamics_out = dynamics;
     dynamics = NULL;
