@@ -202,7 +202,7 @@ MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlf
 
 /* mlff_dynamics_create with the evaluator's forces. Where the evaluator runs on a GPU that can integrate its model, the atoms stay
  * there: a run of steps (mlff_dynamics_run) leaves the GPU only at its end, and neither evaluator nor system may be used by others
- * meanwhile. The same holds for several GPUs, where each one's thread integrates its own atoms, unless `forces` is given. Where a GPU
+ * meanwhile. The same holds for several GPUs, where each one's thread integrates its own atoms. Where a GPU
  * cannot integrate, the host does, with the evaluator's forces, and a warning says so; a warning says as well if the forces are not
  * the derivative of the energy. `forces` with its context replaces the evaluator's as the force function of steps that the host
  * integrates; NULL: the evaluator's. Fails with MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
@@ -326,6 +326,9 @@ typedef struct mlff_domain_info {
 } mlff_domain_info;
 /* Domains of the last computation of one system; their number, of which at most `capacity` are filled. 0 on one device. */
 MLFF_API int mlff_evaluator_domains(const mlff_evaluator *evaluator, mlff_domain_info *domains, int capacity);
+/* mlff_evaluator_stage_times of a domain, in the last computation of one system; the last stage, "exchange", holds its waits for other
+ * domains. mlff_evaluator_stage_times of such an evaluator is of domain 0. Fails with MLFF_ERR_USAGE. */
+MLFF_API mlff_status mlff_evaluator_domain_stage_times(const mlff_evaluator *evaluator, int domain, double *time_ns);
 
 /* Sizes of the public structs in this build, by name ("mlff_batch"); 0 if unknown. For bindings. */
 MLFF_API size_t mlff_abi_size(const char *struct_name);

@@ -70,6 +70,10 @@ typedef struct mlff_callable {
     const char *(*stage_advice)(void *context, int stage);
     int (*stage_work)(void *context, int stage, const mlff_work_size *size, mlff_stage_work *work_out);
     const char *(*kernel_stage)(void *context, const char *kernel);
+
+    /* Of a force field on several devices (NULL: one device), as mlff_evaluator_domains and mlff_evaluator_domain_stage_times. */
+    int (*domains)(void *context, mlff_domain_info *domains, int capacity);
+    void (*domain_stage_times)(void *context, int domain, double *time_ns);
 } mlff_callable;
 
 /* An evaluator (borrowed: it must outlive the callable) and its model. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
@@ -279,6 +283,9 @@ MLFF_API mlff_status mlff_monitor_run(mlff_monitor *monitor, mlff_dynamics *dyna
 MLFF_API mlff_status mlff_monitor_kernels(mlff_monitor *monitor, int64_t n_steps);
 /* What was measured so far; the run may go on. At least one step. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *name, const char *notes, mlff_profile **profile_out);
+/* Writes it. Where several GPUs made the steps each has a file, as a rank of mlff_profile_save_rank. Fails with MLFF_ERR_USAGE,
+ * MLFF_ERR_MEMORY, MLFF_ERR_IO. */
+MLFF_API mlff_status mlff_monitor_save(mlff_monitor *monitor, const char *name, const char *notes, const char *path);
 
 /* ---- comparison ------------------------------------------------------------------------------ */
 

@@ -17,7 +17,7 @@ typedef struct domain_exchange {
     exchange *all;
     int index;
     mlff_halo_array arrays[MAX_ARRAYS]; // of the exchange under way
-    int64_t total_ns, wait_ns;
+    int64_t total_ns, wait_ns, apart_ns;
     int flag; // of any_hook
     // of GPUs
     void *ready, *taken; // events: own rows are complete; own copies and sums are made
@@ -292,6 +292,7 @@ static mlff_status exchange_arrays(domain_exchange *d, bool forward, const mlff_
     const mlff_status status =
         location == MLFF_HOST ? exchange_on_cpu(x, d, forward, n_arrays) : exchange_on_gpu(x, d, forward, n_arrays, stream);
     d->total_ns += base_clock_ns() - start;
+    if (location == MLFF_HOST) d->apart_ns += base_clock_ns() - start; // a GPU's evaluator times exchanges itself
     return status;
 }
 
@@ -309,11 +310,20 @@ static mlff_status reverse_hook(void *context, int layer, const mlff_halo_array 
     return exchange_arrays(context, false, arrays, n_arrays, location, stream);
 }
 
-bool exchange_barrier(exchange *x, int domain)
+static bool timed_barrier(domain_exchange *d)
 {
     const int64_t start = base_clock_ns();
-    const bool good = barrier(&x->domains[domain]);
-    x->domains[domain].total_ns += base_clock_ns() - start;
+    const bool good = barrier(d);
+    d->total_ns += base_clock_ns() - start;
+    return good;
+}
+
+bool exchange_barrier(exchange *x, int domain)
+{
+    domain_exchange *d = &x->domains[domain];
+    const int64_t before = d->total_ns;
+    const bool good = timed_barrier(d);
+    d->apart_ns += d->total_ns - before;
     return good;
 }
 
@@ -323,7 +333,7 @@ static mlff_status any_hook(void *context, int *flag)
     domain_exchange *d = context;
     const exchange *x = d->all;
     d->flag = *flag;
-    if (!exchange_barrier(d->all, d->index)) return crew_ended();
+    if (!timed_barrier(d)) return crew_ended();
     for (int k = 0; k < x->n; k++)
         if (x->decomposition->domains[k].n_owned > 0) *flag |= x->domains[k].flag;
     return MLFF_OK;
@@ -332,6 +342,11 @@ static mlff_status any_hook(void *context, int *flag)
 mlff_halo exchange_hooks(exchange *x, int domain)
 {
     return (mlff_halo){forward_hook, reverse_hook, &x->domains[domain], any_hook};
+}
+
+int64_t exchange_apart(const exchange *x, int domain)
+{
+    return x->domains[domain].apart_ns;
 }
 
 void exchange_times(const exchange *x, int domain, double *total_ns, double *wait_ns)

@@ -38,13 +38,14 @@ typedef struct moving_domain {
     double *found_energy;     /* eV, by the evaluator, of the next positions; and their virial, at constant pressure */
     double *found_virial;     /* [9] */
     domain_motion motion;
-    int now;                               /* which of two arrays is current; the other one is next */
-    double energy, heat[2];                /* eV; heat: that Langevin's bath gave to own atoms, current, next */
+    int now;                                  /* which of two arrays is current; the other one is next */
+    double energy, heat[2];                   /* eV; heat: that Langevin's bath gave to own atoms, current, next */
     double twice_kinetic[3], twice_kicked[3]; /* along x, y, z, eV; kicked: of the beginning of the step, after its kick */
     moving_bath bath[2];                      /* of the system: each domain has the same numbers; current, next */
-    int64_t n_done;                        /* steps since the threads began */
-    bool begun;                            /* within a step */
-    bool far;                              /* an atom has left the range of the decomposition */
+    int64_t n_done;                           /* steps since the threads began */
+    int64_t apart_ns;                         /* exchange_apart when the last step ended */
+    bool begun;                               /* within a step */
+    bool far;                                 /* an atom has left the range of the decomposition */
 } moving_domain;
 
 /* Room for so many atoms; the arrays' contents are lost. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */

@@ -17,6 +17,7 @@ typedef struct domain {
     double *positions, *forces, *atom_energies; /* [n_local][3], [n_local][3], [n_local] */
     double energy, virial[9];
     double work_ns, gather_ns; /* so far, of one system; work: also in hooks */
+    int64_t apart_ns;          /* of the last step: exchange and waits that are no part of the evaluator's stages */
     size_t first_capacity, species_capacity, owned_capacity, position_capacity, force_capacity, energy_capacity;
 } domain;
 
@@ -30,6 +31,8 @@ typedef struct parallel_evaluator {
     decomposition *decomposition;
     exchange *exchange;
     mlff_halo hooks[MAX_DOMAINS];
+    mlff_stage *stages; /* [n_stages] of an evaluator, then the exchange */
+    int n_stages;
     domain domains[MAX_DOMAINS];
     bool divided;  /* the last batch was one system */
     bool refused;  /* the model cannot be divided */

@@ -30,13 +30,13 @@ typedef struct parallel_dynamics {
     double *positions[2], *velocities[2],
         *forces; // [n_atoms][3] of the host: on the way between two decompositions, and after a run
     moving_domain domains[MAX_DOMAINS];
-    moving_bath bath[2];   // current, next; without Langevin's heat
-    double energy;         // eV
-    int64_t step;          // steps made
-    bool in_domains;       // else the atoms are in the arrays above
-    bool behind;           // the arrays above are older than the domains
-    bool drifted;          // in the middle of a step
-    bool fresh;            // the decomposition is newer than the atoms of the domains
+    moving_bath bath[2]; // current, next; without Langevin's heat
+    double energy;       // eV
+    int64_t step;        // steps made
+    bool in_domains;     // else the atoms are in the arrays above
+    bool behind;         // the arrays above are older than the domains
+    bool drifted;        // in the middle of a step
+    bool fresh;          // the decomposition is newer than the atoms of the domains
     // of the run under way
     int64_t n_wanted, last_ns;
     double *times_ns; // NULL: not wanted
@@ -303,11 +303,12 @@ static mlff_status find_forces(parallel_dynamics *p, int index)
     if (batch.cells) batch.cells = m->there.cell;
     batch.location = m->plugin ? MLFF_DEVICE_MEMORY : MLFF_HOST;
     batch.stream = m->stream;
-    MLFF_TRY(parallel_compute_domain(e, index, &batch,
-                                     &(mlff_results){.energies = m->found_energy,
-                                                     .forces = m->motion.found,
-                                                     .virials = is_constant_pressure(p->options.ensemble) ? m->found_virial : NULL,
-                                                     .location = batch.location}));
+    MLFF_TRY(
+        parallel_compute_domain(e, index, &batch,
+                                &(mlff_results){.energies = m->found_energy,
+                                                .forces = m->motion.found,
+                                                .virials = is_constant_pressure(p->options.ensemble) ? m->found_virial : NULL,
+                                                .location = batch.location}));
     MLFF_TRY(moving_wait(m));
     if (!isfinite(*m->found_energy)) return mlff_fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", *m->found_energy);
     if (!exchange_barrier(e->exchange, index)) return crew_ended();
@@ -357,8 +358,7 @@ static mlff_status couple(parallel_dynamics *p, int index, int64_t step)
     if (options->ensemble > MLFF_LANGEVIN) {
         if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
         sum_kinetic(p, twice);
-        if (options->ensemble == MLFF_MTK)
-            bath_push_strain_rate(options, p->n_degrees, temperature, volume, twice, virial, bath);
+        if (options->ensemble == MLFF_MTK) bath_push_strain_rate(options, p->n_degrees, temperature, volume, twice, virial, bath);
         m->motion.factor = bath_has_chains(options->ensemble)
                                ? bath_move_chains(options, p->n_degrees, temperature, sum_of(twice), bath)
                                : bath_rescale(options, step, bath_draw(options, p->n_degrees, step), 0.5 * sum_of(twice), bath);
@@ -389,6 +389,8 @@ static mlff_status end_step(parallel_dynamics *p, int index, int64_t step)
     MLFF_TRY(couple(p, index, step));
     if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
     commit(&p->domains[index]);
+    p->evaluator->domains[index].apart_ns = exchange_apart(p->evaluator->exchange, index) - p->domains[index].apart_ns;
+    p->domains[index].apart_ns = exchange_apart(p->evaluator->exchange, index);
 done:
     return status;
 }
@@ -400,6 +402,7 @@ static mlff_status make_steps(void *context, int index)
     moving_domain *m = &p->domains[index];
     bool begun = p->drifted;
     m->n_done = 0;
+    m->apart_ns = exchange_apart(p->evaluator->exchange, index);
     if (p->evaluator->decomposition->domains[index].n_owned == 0) return MLFF_OK;
     const int64_t start = base_clock_ns();
     while (m->n_done < p->n_wanted) {
@@ -480,9 +483,8 @@ static mlff_status put(void *context, mlff_dynamics *const *dynamics, int n)
     const mlff_dynamics *from = dynamics[0];
     const size_t bytes = 3 * (size_t)from->system->n_atoms * sizeof(double);
     double virial[9];
-    const mlff_results results = {.energies = &p->energy,
-                                  .forces = p->forces,
-                                  .virials = is_constant_pressure(from->options.ensemble) ? virial : NULL};
+    const mlff_results results = {
+        .energies = &p->energy, .forces = p->forces, .virials = is_constant_pressure(from->options.ensemble) ? virial : NULL};
     p->options = from->options;
     p->system = from->system;
     p->n_degrees = dynamics_n_degrees(from);

@@ -32,6 +32,7 @@ static void destroy(void *self)
     decomposition_destroy(e->decomposition);
     crew_destroy(e->crew);
     base_free(e->members);
+    base_free(e->stages);
     base_free(e);
 }
 
@@ -52,6 +53,17 @@ static mlff_status create_whole(void *context, int index)
     mlff_evaluator_options options = e->options;
     options.device = e->devices[index];
     return mlff_evaluator_create(e->model, &options, &e->domains[index].whole);
+}
+
+static mlff_status list_stages(parallel_evaluator *e)
+{
+    int n;
+    const mlff_stage *own = mlff_evaluator_stages(e->domains[0].whole, &n);
+    if (!(e->stages = base_alloc((size_t)n + 1, sizeof *e->stages, "stages"))) return MLFF_ERR_MEMORY;
+    memcpy(e->stages, own, (size_t)n * sizeof *own);
+    e->stages[n] = (mlff_stage){"exchange", "", -1, "waits for other devices"};
+    e->n_stages = n + 1;
+    return MLFF_OK;
 }
 
 static mlff_status create(const mlff_model *model, mlff_evaluator_options *options, const int *members, int n_members,
@@ -77,6 +89,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     e->options.members = e->members;
     MLFF_TRY(crew_create(e->n, e->devices[0].kind == MLFF_CUDA, &e->crew));
     MLFF_TRY(crew_run(e->crew, create_whole, e));
+    MLFF_TRY(list_stages(e));
     mlff_evaluator_info info;
     mlff_evaluator_info_get(e->domains[0].whole, &info);
     if (info.cpu_path[0]) options->cpu_path = info.cpu_path;
@@ -224,7 +237,7 @@ static mlff_status work_on_domain(void *context, int index)
     d->energy = 0;
     memset(d->virial, 0, sizeof d->virial);
     if (e->decomposition->domains[index].n_owned == 0) return MLFF_OK; // nor does it hold ghosts
-    const int64_t start = base_clock_ns();
+    const int64_t start = base_clock_ns(), apart = exchange_apart(e->exchange, index);
     if (e->fresh) MLFF_TRY(parallel_take_atoms(e, index));
     place_atoms(e, index);
     parallel_describe_domain(e, index, periodic, &batch);
@@ -238,6 +251,7 @@ static mlff_status work_on_domain(void *context, int index)
     gather_atoms(e, index);
     d->work_ns += (double)(gathering - start);
     d->gather_ns += (double)(base_clock_ns() - gathering);
+    d->apart_ns = exchange_apart(e->exchange, index) - apart;
 done:
     return status;
 }
@@ -356,7 +370,8 @@ static const mlff_evaluator *evaluator_of(const parallel_evaluator *e, int index
 static const mlff_stage *stages(const void *self, int *n_out)
 {
     const parallel_evaluator *e = self;
-    return mlff_evaluator_stages(e->domains[0].whole, n_out);
+    *n_out = e->n_stages;
+    return e->stages;
 }
 
 static mlff_status stage_clock_set(void *self, int on)
@@ -372,10 +387,19 @@ done:
     return status;
 }
 
-// Of the first domain.
+// Of a divided evaluator on GPUs the exchange is the last stage, as it is here; another has no such stage.
+static void domain_stage_times(const void *self, int index, double *time_ns)
+{
+    const parallel_evaluator *e = self;
+    const mlff_evaluator *evaluator = evaluator_of(e, index);
+    time_ns[e->n_stages - 1] = 0;
+    mlff_evaluator_stage_times(evaluator, time_ns);
+    if (evaluator == e->domains[index].evaluator) time_ns[e->n_stages - 1] += (double)e->domains[index].apart_ns;
+}
+
 static void stage_times(const void *self, double *time_ns)
 {
-    mlff_evaluator_stage_times(evaluator_of(self, 0), time_ns);
+    domain_stage_times(self, 0, time_ns);
 }
 
 static const char *kernel_stage(const void *self, const char *kernel)
@@ -437,5 +461,6 @@ const evaluator_interface parallel_evaluator_interface = {
     .kernel_stage = kernel_stage,
     .info = info,
     .domains = domains,
+    .domain_stage_times = domain_stage_times,
     .dynamics_create = parallel_dynamics_create,
 };

@@ -865,6 +865,16 @@ test_devices_cuda() {
     run 0 label teacher.safetensors samples.extxyz -o one.extxyz --device cuda:0
     run 0 label teacher.safetensors samples.extxyz -o two.extxyz --device cuda:0,1
     cmp one.extxyz two.extxyz || fail "labels by two GPUs differ"
+    # A system divided between them stays there with a profile, of which each has a file.
+    run 0 md teacher.safetensors --system water --n-atoms 24 --n-steps 6 --every 6 --device cuda:0,1 --profile two.json --profile-every 3
+    says 'integrated in the domains of cuda:0,1'
+    is "$(value two.rank1.json device)" cuda:1 "device of the second file"
+    is "$(value two.json workload.rank)" "0 of 2" "rank of the first file"
+    is "$(($(value two.json workload.owned) + $(value two.rank1.json workload.owned)))" 24 "atoms of both"
+    run 0 report two.json --text
+    says 'all 6 steps timed' && says '^Ranks' && says '^exchange'
+    run 0 md teacher.safetensors --system water --n-atoms 24 --n-steps 2 --ensemble mtk --device cuda:0,1
+    says 'integrated in the domains of cuda:0,1'
     MLFF_EMULATE_DEVICES=0 refused 1 'no GPU: the driver sees none; use --device cpu' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DRIVER=0 refused 1 'no NVIDIA driver' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DRIVER=11080 refused 1 'driver is for CUDA 11.8.* needs one for CUDA 12.0' eval model.safetensors water.xyz --device cuda

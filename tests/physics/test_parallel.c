@@ -307,7 +307,8 @@ static int count_ghosts(const decomposition *d, int index, int i)
     int n = 0;
     domain_box(d, index, low, high);
     for (int image = 0; image < (2 * IMAGES + 1) * (2 * IMAGES + 1) * (2 * IMAGES + 1); image++) {
-        const int side = 2 * IMAGES + 1, cells[3] = {image % side - IMAGES, image / side % side - IMAGES, image / side / side - IMAGES};
+        const int side = 2 * IMAGES + 1,
+                  cells[3] = {image % side - IMAGES, image / side % side - IMAGES, image / side / side - IMAGES};
         bool within = true, found = false;
         for (int k = 0; k < 3; k++) {
             const double f = d->fraction[3 * i + k] + cells[k], reach = d->reach / d->axes.height[k];

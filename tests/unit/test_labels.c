@@ -353,8 +353,8 @@ static void test_first_call(void **state)
     static const struct {
         mlff_device_kind kind;
         int batch_atoms, expected;
-    } cases[] = {{MLFF_CPU, 30, 8},   {MLFF_CUDA, 30, 10}, {MLFF_CUDA, 32, 10}, {MLFF_CUDA, 33, 11},
-                 {MLFF_CUDA, 2, 1},   {MLFF_CUDA, 3 * N, N}, {MLFF_CUDA, 1 << 20, N}};
+    } cases[] = {{MLFF_CPU, 30, 8}, {MLFF_CUDA, 30, 10},   {MLFF_CUDA, 32, 10},    {MLFF_CUDA, 33, 11},
+                 {MLFF_CUDA, 2, 1}, {MLFF_CUDA, 3 * N, N}, {MLFF_CUDA, 1 << 20, N}};
     mlff_samples *samples = make_samples(N, false); // three atoms each
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int64_t first = 0;

@@ -295,6 +295,8 @@ class mlff_callable(Options):
         ("stage_advice", c_void_p),
         ("stage_work", c_void_p),
         ("kernel_stage", c_void_p),
+        ("domains", c_void_p),
+        ("domain_stage_times", c_void_p),
     ]
 
 

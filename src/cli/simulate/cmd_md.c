@@ -235,13 +235,10 @@ done:
 static mlff_status save_profile(simulation *run)
 {
     mlff_status status = MLFF_OK;
-    mlff_profile *profile = NULL;
     if (!run->monitor || run->n_done == 0) return MLFF_OK;
-    MLFF_TRY(mlff_monitor_profile(run->monitor, NULL, NULL, &profile));
-    MLFF_TRY(mlff_profile_save(profile, run->profile));
+    MLFF_TRY(mlff_monitor_save(run->monitor, NULL, NULL, run->profile));
     if (run->table) cli_print("profile: %s (mlff report %s shows it)\n", run->profile, run->profile);
 done:
-    mlff_profile_destroy(profile);
     return status;
 }
 

@@ -163,6 +163,7 @@ void gpu_evaluator_destroy(gpu_evaluator *e)
     if (e->side) cudaStreamDestroy(e->side);
     if (e->forked) cudaEventDestroy(e->forked);
     if (e->joined) cudaEventDestroy(e->joined);
+    gpu_evaluator_release_exchanges(e);
     if (e->io.block) cudaFreeHost(e->io.block);
     if (e->clock) cudaGraphExecDestroy(e->clock);
     if (e->kind && e->kind->release) e->kind->release(e);
@@ -360,6 +361,7 @@ static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wan
 {
     mlff_status status = MLFF_OK;
     gpu_step step = step_of(e, wanted);
+    e->n_exchanges = 0;
     CUDA_TRY(copy_input(e, wanted, stream), "copying inputs to the GPU");
     PLUGIN_TRY(e->kind->enqueue_rows(e, &step, &wanted->plan, stream));
     if (wanted->plan.forces) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
@@ -403,7 +405,8 @@ static void count_lists(gpu_evaluator *e, const captured_graph *graph)
 }
 
 // The report of a step that is complete; *again_out: it must be repeated, with longer rows or with float32's range.
-static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const captured_graph *graph, bool *again_out)
+static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const captured_graph *graph, host_times *times,
+                           bool *again_out)
 {
     const gpu_report *report = e->io.report;
     const int n_atoms = batch->first_atom[batch->n_systems];
@@ -411,7 +414,9 @@ static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const capt
     if (*again_out) return gpu_evaluator_grow(e, n_atoms, batch->n_systems, report->longest_row);
     int overflow = 0;
     mlff_status status = gpu_evaluator_report_status(e, report);
+    const int64_t asked = gpu_evaluator_host_clock(e);
     if (status == MLFF_OK) status = find_overflow(e, &overflow);
+    times->agreed = gpu_evaluator_host_clock(e) - asked;
     if (status == MLFF_OK && overflow) status = gpu_evaluator_widen(e, again_out);
     e->wide |= *again_out;
     if (status != MLFF_OK || *again_out) return status;
@@ -473,7 +478,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
         times.enqueued = gpu_evaluator_host_clock(e);
         CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
         times.waited = gpu_evaluator_host_clock(e);
-        PLUGIN_TRY(examine(e, batch, &wanted, &again));
+        PLUGIN_TRY(examine(e, batch, &wanted, &times, &again));
     }
     if (!on_device) gpu_evaluator_take_results(e, batch, results);
     if (e->clock_on) {

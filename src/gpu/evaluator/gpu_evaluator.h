@@ -19,7 +19,8 @@ typedef struct captured_graph {
 /* Times of the host's clock in a call, ns. */
 typedef struct host_times {
     int64_t begun, filled, enqueued, waited,
-        taken; // entered; inputs are ready; the step is enqueued; it is complete; results copied
+        taken;      // entered; inputs are ready; the step is enqueued; it is complete; results copied
+    int64_t agreed; // of the last part: the wait for others' answer whether the step is repeated, ns
 } host_times;
 
 /* The model's part of an evaluator. */
@@ -44,6 +45,13 @@ typedef struct gpu_kind {
     void (*release)(gpu_evaluator *evaluator);
     const int *tiles; /* values of plan.tile that MLFF_CUDA_PLAN may force, ended by -1; NULL: none */
 } gpu_kind;
+
+/* With halo hooks and stage clocks on: an exchange of the last step, which begins when stage `stage` of the model has ended. */
+enum { GPU_MAX_EXCHANGES = 32 };
+typedef struct timed_exchange {
+    cudaEvent_t begin, end;
+    int stage;
+} timed_exchange;
 
 struct gpu_evaluator {
     const gpu_kind *kind;
@@ -78,6 +86,8 @@ struct gpu_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
+    timed_exchange exchanges[GPU_MAX_EXCHANGES];
+    int n_exchanges;
     host_times host_ns;        // of the last stamped step called by the host
     bool stamps_unread;        // its stamps are not in time_ns yet
     bool stamped_forces;       // it computed forces
@@ -131,6 +141,10 @@ mlff_status gpu_evaluator_measure_launch(gpu_evaluator *evaluator, captured_grap
 void gpu_evaluator_read_stamps(gpu_evaluator *evaluator, int forces, double launch_ns);
 /* Keeps what the stage times of a stamped call are read from, when they are asked for. */
 void gpu_evaluator_keep_stamps(gpu_evaluator *evaluator, int forces, double launch_ns, const host_times *times);
+/* Exchanges ghosts' rows of an array by the caller's hook; timed where stage clocks are on. It follows stage `stage` of the model. */
+mlff_status gpu_evaluator_exchange(gpu_evaluator *evaluator, int layer, int stage, const mlff_halo_array *array,
+                                   cudaStream_t stream);
+void gpu_evaluator_release_exchanges(gpu_evaluator *evaluator);
 /* The host's clock, if stage clocks are on; else 0. */
 int64_t gpu_evaluator_host_clock(const gpu_evaluator *evaluator);
 /* Ensures room for a batch and rows of at least `row` neighbors; drops graphs if an array moved. Fails with MLFF_ERR_LIMIT,

@@ -13,7 +13,7 @@
 #include "gpu_evaluator.h"
 
 enum { INPUTS, ENQUEUE, LAUNCH, MODEL }; // then, behind the model's stages:
-enum { WAIT, RESULTS, STAGES_BEHIND };
+enum { WAIT, RESULTS, STAGES_BEHIND };   // and, with halo hooks, the exchange
 
 const mlff_stage *gpu_evaluator_stages(const gpu_evaluator *e, int *n_out)
 {
@@ -107,7 +107,8 @@ mlff_status gpu_evaluator_set_stages(gpu_evaluator *e, const mlff_stage *stages,
         {"wait", "host", -1, "until the graph starts, and after it until the host knows"},
         {"results", "host", -1, "the copy out of page-locked memory"},
     };
-    e->n_stages = MODEL + n_stages + STAGES_BEHIND;
+    static const mlff_stage exchange = {"exchange", "", -1, "waits for others' ghosts"};
+    e->n_stages = MODEL + n_stages + STAGES_BEHIND + (e->has_halo != 0);
     e->n_stamps = n_stamps;
     e->stages = calloc((size_t)e->n_stages, sizeof *e->stages);
     e->time_ns = calloc((size_t)e->n_stages, sizeof *e->time_ns);
@@ -115,6 +116,7 @@ mlff_status gpu_evaluator_set_stages(gpu_evaluator *e, const mlff_stage *stages,
     memcpy(e->stages, before, sizeof before);
     memcpy(e->stages + MODEL, stages, sizeof *stages * (size_t)n_stages);
     memcpy(e->stages + MODEL + n_stages, behind, sizeof behind);
+    if (e->has_halo) e->stages[e->n_stages - 1] = exchange;
     return MLFF_OK;
 }
 
@@ -142,6 +144,49 @@ void gpu_evaluator_keep_stamps(gpu_evaluator *e, int forces, double launch_ns, c
     e->stamps_unread = true;
 }
 
+mlff_status gpu_evaluator_exchange(gpu_evaluator *e, int layer, int stage, const mlff_halo_array *array, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    timed_exchange *timed = e->clock_on && e->n_exchanges < GPU_MAX_EXCHANGES ? &e->exchanges[e->n_exchanges] : NULL;
+    if (timed) {
+        if (!timed->begin) CUDA_TRY(cudaEventCreate(&timed->begin), "creating an event");
+        if (!timed->end) CUDA_TRY(cudaEventCreate(&timed->end), "creating an event");
+        timed->stage = stage;
+        CUDA_TRY(cudaEventRecord(timed->begin, stream), "timing an exchange");
+    }
+    PLUGIN_TRY(e->halo.forward(e->halo.context, layer, array, 1, MLFF_DEVICE_MEMORY, stream));
+    if (timed) {
+        CUDA_TRY(cudaEventRecord(timed->end, stream), "timing an exchange");
+        e->n_exchanges++;
+    }
+done:
+    return status;
+}
+
+void gpu_evaluator_release_exchanges(gpu_evaluator *e)
+{
+    for (int k = 0; k < GPU_MAX_EXCHANGES; k++) {
+        if (e->exchanges[k].begin) cudaEventDestroy(e->exchanges[k].begin);
+        if (e->exchanges[k].end) cudaEventDestroy(e->exchanges[k].end);
+    }
+}
+
+// What lies between two kernels is part of the first one's stage: the time of exchanges is taken out of it.
+static void separate_exchanges(gpu_evaluator *e)
+{
+    double *const exchange = &e->time_ns[e->n_stages - 1], *const results = exchange - 1;
+    for (int k = 0; k < e->n_exchanges; k++) {
+        float ms = 0;
+        double *const around = &e->time_ns[MODEL + e->exchanges[k].stage];
+        if (cudaEventElapsedTime(&ms, e->exchanges[k].begin, e->exchanges[k].end) != cudaSuccess) continue;
+        const double ns = fmin(1e6 * (double)ms, *around);
+        *around -= ns;
+        *exchange += ns;
+    }
+    *results -= (double)e->host_ns.agreed;
+    *exchange += (double)e->host_ns.agreed;
+}
+
 // The device may begin before the enqueuing call returns: what is known first keeps its time.
 static void add_host_stages(double *time_ns, int n_stages, const host_times *t)
 {
@@ -159,7 +204,8 @@ void gpu_evaluator_stage_times(gpu_evaluator *e, double *time_ns)
 {
     if (e->stamps_unread) {
         gpu_evaluator_read_stamps(e, e->stamped_forces, e->stamped_launch_ns);
-        add_host_stages(e->time_ns, e->n_stages, &e->host_ns);
+        add_host_stages(e->time_ns, e->n_stages - (e->has_halo != 0), &e->host_ns);
+        if (e->has_halo) separate_exchanges(e);
     }
     memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
 }

@@ -372,3 +372,12 @@ int mlff_evaluator_domains(const mlff_evaluator *e, mlff_domain_info *domains, i
 {
     return e->interface->domains ? e->interface->domains(e->self, domains, capacity) : 0;
 }
+
+mlff_status mlff_evaluator_domain_stage_times(const mlff_evaluator *e, int domain, double *time_ns)
+{
+    if (!e || !time_ns || domain < 0 || domain >= mlff_evaluator_domains(e, NULL, 0))
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_domain_stage_times: no evaluator, no domain %d, or no place for times",
+                         domain);
+    e->interface->domain_stage_times(e->self, domain, time_ns);
+    return MLFF_OK;
+}

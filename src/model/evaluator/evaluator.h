@@ -29,6 +29,7 @@ typedef struct evaluator_interface {
     const char *(*kernel_stage)(const void *self, const char *kernel);          /* NULL: no kernels */
     void (*info)(const void *self, mlff_evaluator_info *info_out);              /* adds to what is there */
     int (*domains)(const void *self, mlff_domain_info *domains, int capacity);  /* NULL: one device */
+    void (*domain_stage_times)(const void *self, int domain, double *time_ns);  /* where there are domains */
 
     /* Integrates the atoms of n systems, of one ensemble, on the evaluator's device; NULL: the host does. Fails with
      * MLFF_ERR_UNSUPPORTED where the device cannot integrate this model or system. */

@@ -14,7 +14,8 @@ static const char explanation[] = "Times are of a step, as wall-clock time. Comp
                                   "list: the neighbor list, a part of it. "
                                   "Exchange: features of ghosts from their owners and adjoints back, the wait for other ranks "
                                   "included, as its median over parts of the "
-                                  "run and its 95 % interval. Outside: between two calls of the force field: the simulator's own "
+                                  "run and its 95 % interval. Of several GPUs of one process a rank is a GPU, and computing the "
+                                  "time of its kernels. Outside: between two calls of the force field: the simulator's own "
                                   "work, its communication and its waits. "
                                   "CPU wait: part of the steps' time in which the process was ready and had no CPU.";
 

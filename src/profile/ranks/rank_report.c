@@ -3,6 +3,7 @@
 // of them: the ratio of the slowest rank's computing to the mean of all is taken in each part, and its interval is that of the median over
 // parts. Where a process waited for a CPU its times are the machine's, and nothing is said of the load.
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "rank_report.h"
@@ -25,6 +26,12 @@ static bool is_exchange(const profile_stage *stage)
     return strcmp(stage->name, EXCHANGE) == 0;
 }
 
+// Stages of a GPU's kernels: neither the host's, nor what is left of a step.
+static bool is_of_kernels(const profile_stage *stage)
+{
+    return strcmp(stage->phase, "host") != 0 && strcmp(stage->name, "integrate") != 0 && strcmp(stage->name, "unattributed") != 0;
+}
+
 static void fill_row(const mlff_profile *profile, rank_row *row)
 {
     int n_ranks;
@@ -33,12 +40,16 @@ static void fill_row(const mlff_profile *profile, rank_row *row)
     row->n_owned = s->n_atoms;
     row->exchange_ms = row->exchange_low_ms = row->exchange_high_ms = NAN;
     row->computing_ms = s->latency_ms.mean;
+    const char *owned = environment_find(&profile->workload, "owned");
+    row->of_gpu = owned != NULL;
+    if (owned) row->n_owned = (int)strtol(owned, NULL, 10);
     row->cpu_wait = mlff_profile_cpu_wait(profile);
     row->outside_ms = (profile->wall_time_s - s->total_time_s) * 1e3 / (double)s->n_steps;
     for (int k = 0; k < profile->n_stages; k++) {
         const profile_stage *stage = &profile->stages[k];
         percentile_bounds b;
         if (profile_stage_of_list(stage->name)) row->list_ms += stage->shown.mean_ms;
+        if (row->of_gpu && !is_exchange(stage) && !is_of_kernels(stage)) row->computing_ms -= stage->shown.mean_ms;
         if (!is_exchange(stage)) continue;
         row->computing_ms -= stage->shown.mean_ms;
         row->exchange_ms = stage->shown.mean_ms;
@@ -50,12 +61,13 @@ static void fill_row(const mlff_profile *profile, rank_row *row)
 }
 
 // Computing of a profile in one part of the run; NaN where parts are not known.
-static double computing_in(const mlff_profile *profile, int block)
+static double computing_in(const mlff_profile *profile, bool of_gpu, int block)
 {
     double sum = 0;
     int n_known = 0;
     for (int k = 0; k < profile->n_stages; k++) {
         const profile_stage *stage = &profile->stages[k];
+        if (of_gpu && !is_of_kernels(stage)) continue;
         if (is_exchange(stage) || stage->n_blocks != STAGE_BLOCKS) continue;
         sum += stage->blocks_ms[block];
         n_known++;
@@ -75,13 +87,13 @@ static rank_judgement judge(const mlff_profile *const *profiles, rank_report *re
             report->cpu_wait = row->cpu_wait;
             report->crowded = i;
         }
-        if (isnan(report->cpu_wait)) break;
+        if (isnan(report->cpu_wait) && !row->of_gpu) break;
     }
-    if (!(report->cpu_wait <= CROWDED)) return RANKS_CROWDED;
+    if (!report->rows[0].of_gpu && !(report->cpu_wait <= CROWDED)) return RANKS_CROWDED;
     for (int b = 0; b < STAGE_BLOCKS; b++) {
         double mean = 0;
-        for (int i = 0; i < report->n; i++) mean += computing_in(profiles[i], b) / report->n;
-        ratios[b] = computing_in(profiles[report->slowest], b) / mean;
+        for (int i = 0; i < report->n; i++) mean += computing_in(profiles[i], report->rows[i].of_gpu, b) / report->n;
+        ratios[b] = computing_in(profiles[report->slowest], report->rows[report->slowest].of_gpu, b) / mean;
         if (!isfinite(ratios[b])) return RANKS_SHORT;
     }
     if (percentile_interval(ratios, STAGE_BLOCKS, 0.5, &report->ratio) != MLFF_OK || !isfinite(report->ratio.high))
@@ -128,8 +140,8 @@ void ranks_sentence(const rank_report *report, char *text, size_t text_bytes)
                      report->rows[report->crowded].rank, 100 * report->cpu_wait, 100 * CROWDED);
         return;
     case RANKS_SHORT:
-        snprintf(text, text_bytes,
-                 "Load imbalance: not judged, as stages were seen in too few steps. A run of 1000 steps is long enough.");
+        snprintf(text, text_bytes, "Load imbalance: not judged, as stages were seen in too few steps. %s is long enough.",
+                 report->rows[0].of_gpu ? "A run of 40 looks (--profile-every)" : "A run of 1000 steps");
         return;
     case RANKS_BALANCED:
         snprintf(
@@ -144,7 +156,9 @@ void ranks_sentence(const rank_report *report, char *text, size_t text_bytes)
                  "a step, "
                  "for which the others wait. It owns %.2f times the mean number of atoms.%s",
                  rank, ratio->value, ratio->low, ratio->high, PROFILE_TIME(report->excess_ms), report->atoms_ratio,
-                 report->atoms_ratio > UNBALANCED ? " In LAMMPS, `balance` and `fix balance` move the borders." : "");
+                 report->atoms_ratio > UNBALANCED && !report->rows[0].of_gpu
+                     ? " In LAMMPS, `balance` and `fix balance` move the borders."
+                     : "");
         return;
     }
 }

@@ -16,6 +16,7 @@ typedef struct rank_row {
     double computing_ms;                                   /* stages but the exchange */
     double exchange_ms, exchange_low_ms, exchange_high_ms; /* its waits included; median of parts of the run; NaN: no exchange */
     double outside_ms;                                     /* between two calls of the force field */
+    bool of_gpu;     /* one of several GPUs of a process: computing is the time of its kernels */
     double cpu_wait; /* part of the steps' time in which the process was ready and had no CPU; NaN: not known */
 } rank_row;
 

@@ -101,6 +101,16 @@ static const char *evaluator_kernel_stage(void *context, const char *kernel)
     return mlff_evaluator_kernel_stage(((evaluator_callable *)context)->evaluator, kernel);
 }
 
+static int evaluator_domains(void *context, mlff_domain_info *domains, int capacity)
+{
+    return mlff_evaluator_domains(((evaluator_callable *)context)->evaluator, domains, capacity);
+}
+
+static void evaluator_domain_times(void *context, int domain, double *time_ns)
+{
+    mlff_evaluator_domain_stage_times(((evaluator_callable *)context)->evaluator, domain, time_ns);
+}
+
 int callable_ceiling_threads(const mlff_callable *callable)
 {
     mlff_evaluator_info info;
@@ -162,6 +172,8 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
         .stage_advice = evaluator_advice,
         .stage_work = evaluator_work,
         .kernel_stage = evaluator_kernel_stage,
+        .domains = evaluator_domains,
+        .domain_stage_times = evaluator_domain_times,
     };
     callable.stages = mlff_evaluator_stages(evaluator, &callable.n_stages);
     *callable_out = callable;

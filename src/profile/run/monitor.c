@@ -4,6 +4,7 @@
 // difference of neighbors, over the period, is what watching costs inside steps; what is done between steps is timed itself, of
 // steps with nothing special one in LIGHT_TIMED. Causes of slow steps: events are read after each of the slowest 2 % and every
 // WINDOW steps; what happened since the reading before is the slow step's. Steps whose atoms stay on a GPU are timed by it, all of them; of each piece of steps the last one has stages.
+// Where several GPUs make the steps each has a monitor of its own, which gets the same times of steps.
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000, WINDOW = 32, LIGHT_TIMED = 32, PACE_EVERY = 32 };
 // What we do between two steps: the least, an event or a block, a sample of memory.
 enum { LIGHT, HEAVY, SAMPLED, N_KINDS };
+enum { DOMAINS_MAX = 64 };
 #define SLOW_SHARE 0.02
 #define SAMPLE_SHARE 0.001 // of the run's time may go into samples of memory
 
@@ -35,6 +37,9 @@ struct mlff_monitor {
     double stage_step_mean; // of the steps in which stages were seen
     int64_t n_seen;
     bool resident;                                  // the steps are a GPU's
+    mlff_monitor *others[DOMAINS_MAX - 1];          // of the other GPUs, if several make the steps
+    int n_domains, domain;                          // GPUs, 0: one; the one that this monitor is of
+    char device[16];                                // of the others
     double times_ns[PIECE];                         // of such steps
     int64_t watch_steps, n_windows, next_window_ns; // windows in which kernels on a GPU are seen; 0: none
     kernel_report *kernels;                         // of the last one
@@ -72,6 +77,7 @@ done:
 void mlff_monitor_destroy(mlff_monitor *m)
 {
     if (!m) return;
+    for (int k = 1; k < m->n_domains; k++) mlff_monitor_destroy(m->others[k - 1]);
     m->r.n_stages = m->n_stages;
     if (m->r.clocks_running) (void)m->r.callable.stage_clock_set(m->r.callable.context, 0);
     run_free(&m->r);
@@ -291,7 +297,10 @@ static void note_resident(mlff_monitor *m, double time_ns)
     m->n_seen++;
     m->stage_step_mean += (time_ns - m->stage_step_mean) / (double)m->n_seen;
     if (r->n_stages == 0) return;
-    r->callable.stage_times(r->callable.context, r->stage_now);
+    if (m->n_domains > 0)
+        r->callable.domain_stage_times(r->callable.context, m->domain, r->stage_now);
+    else
+        r->callable.stage_times(r->callable.context, r->stage_now);
     for (int k = 0; k < r->n_stages; k++) {
         series_add(&r->stages[k], r->stage_now[k], 0);
         integrate_ns -= r->stage_now[k];
@@ -300,26 +309,67 @@ static void note_resident(mlff_monitor *m, double time_ns)
     series_add(&r->unattributed, 0.0, 0);
 }
 
-// Steps on a GPU, memory sampled between pieces of them.
+static mlff_status begin_resident(mlff_monitor *m)
+{
+    m->started_ns = mlff_clock_ns();
+    m->resident = true;
+    const mlff_status status = m->domain == 0 ? switch_on(m, true) : MLFF_OK; // which is of all GPUs
+    run_begin(&m->r);
+    return status;
+}
+
+// Monitors of the GPUs beside the first, of which the callable's device is.
+static mlff_status begin_domains(mlff_monitor *m)
+{
+    mlff_status status = MLFF_OK;
+    mlff_domain_info domains[DOMAINS_MAX];
+    run *r = &m->r;
+    const int n = r->callable.domains ? r->callable.domains(r->callable.context, domains, DOMAINS_MAX) : 0;
+    if (n < 2 || n > DOMAINS_MAX) return MLFF_OK;
+    for (int k = 1; k < n; k++) {
+        char device[16];
+        mlff_callable callable = r->callable;
+        mlff_device_text(domains[k].device, device, sizeof device);
+        callable.device = device;
+        MLFF_TRY(mlff_monitor_create(&callable, r->frame, r->options.timestep_fs, r->memory.interval, &m->others[k - 1]));
+        mlff_monitor *other = m->others[k - 1];
+        m->n_domains = k + 1;
+        other->n_domains = n;
+        other->domain = k;
+        memcpy(other->device, device, sizeof device);
+        other->r.callable.device = other->device;
+        MLFF_TRY(begin_resident(other));
+    }
+done:
+    return status;
+}
+
+// n steps of these times, which all GPUs made together.
+static void note_piece(mlff_monitor *m, const double *times_ns, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) series_add(&m->r.step, times_ns[k], 0);
+    note_resident(m, times_ns[n - 1]);
+    m->n_steps += n;
+}
+
+// Steps on GPUs, memory sampled between pieces of them.
 static mlff_status run_resident(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
 {
     mlff_status status = MLFF_OK;
     run *r = &m->r;
     if (m->n_steps == 0) {
-        m->started_ns = mlff_clock_ns();
-        m->resident = true;
-        MLFF_TRY(switch_on(m, true));
-        run_begin(r);
+        MLFF_TRY(begin_resident(m));
+        MLFF_TRY(begin_domains(m));
     }
     while (n_steps > 0) {
         int64_t n = r->memory.interval - m->n_steps % r->memory.interval;
         if (n > PIECE) n = PIECE;
         if (n > n_steps) n = n_steps;
         run_sample(r, m->n_steps);
+        for (int k = 1; k < m->n_domains; k++) run_sample(&m->others[k - 1]->r, m->n_steps);
         MLFF_TRY(mlff_dynamics_run(dynamics, n, m->times_ns));
-        for (int64_t k = 0; k < n; k++) series_add(&r->step, m->times_ns[k], 0);
-        note_resident(m, m->times_ns[n - 1]);
-        m->n_steps += n;
+        note_piece(m, m->times_ns, n);
+        for (int k = 1; k < m->n_domains; k++) note_piece(m->others[k - 1], m->times_ns, n);
         n_steps -= n;
     }
 done:
@@ -490,6 +540,41 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
 done:
     r->n_stages = n_stages;
     base_free(kept);
+    mlff_profile_destroy(profile);
+    return status;
+}
+
+// A file of one of several GPUs.
+static mlff_status save_domain(mlff_monitor *m, const mlff_domain_info *domain, int n_domains, const char *name,
+                               const char *notes, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = NULL;
+    char text[32];
+    MLFF_TRY(mlff_monitor_profile(m, name, notes, &profile));
+    snprintf(text, sizeof text, "%d", domain->n_owned);
+    MLFF_TRY(environment_add(&profile->workload, "owned", text));
+    MLFF_TRY(mlff_profile_save_rank(profile, path, m->domain, n_domains, domain->n_ghosts));
+done:
+    mlff_profile_destroy(profile);
+    return status;
+}
+
+mlff_status mlff_monitor_save(mlff_monitor *m, const char *name, const char *notes, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = NULL;
+    mlff_domain_info domains[DOMAINS_MAX];
+    if (!m || !path) return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor or path is NULL");
+    if (m->n_domains > 1) {
+        m->r.callable.domains(m->r.callable.context, domains, DOMAINS_MAX);
+        for (int k = 0; k < m->n_domains; k++)
+            MLFF_TRY(save_domain(k == 0 ? m : m->others[k - 1], &domains[k], m->n_domains, name, notes, path));
+        return MLFF_OK;
+    }
+    MLFF_TRY(mlff_monitor_profile(m, name, notes, &profile));
+    MLFF_TRY(mlff_profile_save(profile, path));
+done:
     mlff_profile_destroy(profile);
     return status;
 }

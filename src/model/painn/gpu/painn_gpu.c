@@ -169,10 +169,10 @@ done:
 }
 
 // With halo hooks: ghosts' values of an array of floats come from their owners, in any layout.
-static mlff_status exchange(gpu_evaluator *e, int layer, float *data, int width, cudaStream_t stream)
+static mlff_status exchange(gpu_evaluator *e, int layer, int stage, float *data, int width, cudaStream_t stream)
 {
     const mlff_halo_array array = {data, width, sizeof(float)};
-    return e->has_halo ? e->halo.forward(e->halo.context, layer, &array, 1, MLFF_DEVICE_MEMORY, stream) : MLFF_OK;
+    return e->has_halo ? gpu_evaluator_exchange(e, layer, stage, &array, stream) : MLFF_OK;
 }
 
 static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
@@ -185,7 +185,7 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
         const painn_gpu_step rows = step_of_reach(e, step, plan, L - 1 - l);
         CUDA_TRY(painn_gpu_launch_message(&rows, plan, l, stream), "launching a message");
         CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 0, stream), "launching an update");
-        if (l + 1 < L) PLUGIN_TRY(exchange(e, l, step->state[l + 1], 6 * step->n_features, stream));
+        if (l + 1 < L) PLUGIN_TRY(exchange(e, l, 3 + 2 * l, step->state[l + 1], 6 * step->n_features, stream));
     }
     if (separate) {
         // Concurrent with the backward pass, after the search for reverses.
@@ -197,7 +197,7 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
     if (plan->forces) {
         for (int l = L - 1; l >= 0 && !fused; l--) {
             const painn_gpu_step senders = step_of_senders(e, step, plan, l), rows = step_of_reach(e, step, plan, L - l);
-            PLUGIN_TRY(exchange(e, l, step->adjoint, 4 * step->n_features, stream));
+            PLUGIN_TRY(exchange(e, l, 2 * L + 1 + 2 * (L - 1 - l), step->adjoint, 4 * step->n_features, stream));
             CUDA_TRY(painn_gpu_launch_edges(&senders, plan, l, stream), "launching a message's reverse");
             if (l == 0) break;
             CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 1, stream), "launching an update's reverse");
