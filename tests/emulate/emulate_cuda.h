@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <emmintrin.h>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <emmintrin.h>
 #include <functional>
 #include <vector>
 
@@ -413,9 +413,11 @@ template <bool bfloat> static inline __m128 emulate_unpack(__m128i bits)
     const __m128i size = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)), rebias = _mm_set1_epi32(112 << 23);
     const __m128i sign = _mm_slli_epi32(_mm_xor_si128(bits, size), 16);
     const __m128i small = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(size), _mm_set1_ps(5.9604644775390625e-08f))); /* 2⁻²⁴ */
-    const __m128i infinite = _mm_cmpgt_epi32(size, _mm_set1_epi32(0x7bff)), subnormal = _mm_cmplt_epi32(size, _mm_set1_epi32(0x400));
+    const __m128i infinite = _mm_cmpgt_epi32(size, _mm_set1_epi32(0x7bff)),
+                  subnormal = _mm_cmplt_epi32(size, _mm_set1_epi32(0x400));
     const __m128i normal = _mm_add_epi32(_mm_add_epi32(_mm_slli_epi32(size, 13), rebias), _mm_and_si128(infinite, rebias));
-    return _mm_castsi128_ps(_mm_or_si128(sign, _mm_or_si128(_mm_and_si128(subnormal, small), _mm_andnot_si128(subnormal, normal))));
+    return _mm_castsi128_ps(
+        _mm_or_si128(sign, _mm_or_si128(_mm_and_si128(subnormal, small), _mm_andnot_si128(subnormal, normal))));
 }
 template <bool bfloat> static inline void emulate_unpack_eight(__m128i halves, __m128 *out)
 {
@@ -605,7 +607,8 @@ static inline void wgmma_shared_product(float (&d)[SUMS], wgmma_operand a, wgmma
 {
     const int lane = emulate::self().thread % 32, warp = emulate::self().thread / 32 % 4;
     const char *row = a.at + 2 * warp * a.column_stride + lane / 4 * 16;
-    const emulate_sixteen x[2] = {emulate_operand<bfloat>(row, a.k_stride), emulate_operand<bfloat>(row + a.column_stride, a.k_stride)};
+    const emulate_sixteen x[2] = {emulate_operand<bfloat>(row, a.k_stride),
+                                  emulate_operand<bfloat>(row + a.column_stride, a.k_stride)};
     emulate_wgmma<bfloat>(d, x, b, add);
 }
 #endif
