@@ -25,6 +25,8 @@ static const setting settings[] = {
     {"128 features, one layer", 128, 1, "bessel", "cosine", 0, 0, 20},
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
+// All kernels of a chain of products, with blocks of 32 features.
+static const setting two_layers = {"128 features, two layers", 128, 2, "gaussian", "cosine", 0, 0, 20};
 
 static mlff_model *model_of(const setting *s)
 {
@@ -55,6 +57,16 @@ static void add_structures(train_frames *frames)
     train_frames_add(frames, support_random_system(1, 0, 1.0, 21), 0, 21);
     mlff_system *probed = support_random_system(5, 0, 1.1, 30);
     train_frames_add_probe(frames, probed, 0.02, 30);
+    mlff_system_destroy(probed);
+}
+
+// More than 32 atoms a structure, one with more than a block's threads take at once, and a Hessian probe.
+static void add_large_structures(train_frames *frames)
+{
+    train_frames_add(frames, support_random_system(70, 0, 1.3, 40), 0, 40);
+    train_frames_add(frames, support_random_system(40, 1, 1.3, 41), 0, 41);
+    mlff_system *probed = support_random_system(36, 0, 1.3, 42);
+    train_frames_add_probe(frames, probed, 0.02, 42);
     mlff_system_destroy(probed);
 }
 
@@ -135,6 +147,13 @@ static void test_gradient(void **state)
     for (int s = 0; s < N_SETTINGS; s++) check_gradient(&settings[s], add_structures, false);
 }
 
+static void test_gradient_of_large_structures(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    check_gradient(&settings[0], add_large_structures, false);
+}
+
 static void test_gradient_of_molecules(void **state)
 {
     (void)state;
@@ -146,7 +165,7 @@ static void test_gradient_of_medium_batches(void **state)
 {
     (void)state;
     if (!have_gpu()) return;
-    check_gradient(&settings[3], add_some_ethanols, true);
+    check_gradient(&two_layers, add_some_ethanols, true);
 }
 
 static void test_gradient_of_large_batches(void **state)
@@ -406,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_gradient_of_large_structures),
         cmocka_unit_test(test_gradient_of_molecules),
         cmocka_unit_test(test_gradient_of_medium_batches),
         cmocka_unit_test(test_gradient_of_large_batches),

@@ -33,9 +33,10 @@ enum { GPU_TRAIN_FRAME_SUMS = 9 }; /* of the first fields */
 /* ---- gradients of weights */
 
 enum {
-    GPU_WEIGHT_TILE = 64,  /* rows and columns of a tile of a weight matrix */
-    GPU_WEIGHT_BLOCKS = 4, /* of a multiprocessor that run at once */
-    GPU_WEIGHT_JOBS = 32,  /* at most in a launch */
+    GPU_WEIGHT_SMALL_TILE = 64, /* rows and columns of a tile of a weight matrix; 2 threads a row */
+    GPU_WEIGHT_LARGE_TILE = 128,
+    GPU_WEIGHT_THREADS = 512, /* of a multiprocessor that run at once */
+    GPU_WEIGHT_JOBS = 32,     /* at most in a launch */
 };
 
 /* One weight matrix y = x Wᵀ (+ bias) and the rows it was used on: G = ȳ̇ᵀ x + ȳᵀ ẋ, of the bias Σ ȳ̇. n_in 0: only column
@@ -59,11 +60,11 @@ typedef struct gpu_gradient_source {
 
 enum { GPU_GRADIENT_SOURCES = 16 }; /* layers that share a tensor */
 
-/* One tensor, or a part of one, and its gradient: element (r, c) of n_rows × n_columns stands at offset + r · row_stride + c in
- * the vector of weights, and at c · column_stride + r · partial_row_stride in a partial sum. */
+/* One tensor, or a part of one, and its gradient: n_rows × n_columns elements from `offset` on in the vector of weights. In partial sums, which
+ * begin at a multiple of four floats, they stand column by column, one row as it is; where they are no multiple of four, unused floats follow. */
 typedef struct gpu_gradient_part {
     int64_t offset;
-    int32_t n_rows, n_columns, row_stride, partial_row_stride, column_stride;
+    int32_t n_rows, n_columns; /* n_rows: 1 or a multiple of 4 */
     int32_t first_block;
     int32_t n_shares; /* threads that share the partial sums of four elements: 1 or GPU_GRADIENT_SHARES */
     int32_t n_sources;
@@ -94,8 +95,10 @@ typedef struct gpu_optimizer {
 enum { GPU_TRAIN_OVERLAP = 1, GPU_TRAIN_SHARED = 4 };
 
 /* ---- launches; results are cudaError_t. `stream` is a cudaStream_t. `parts` 1: TF32, 3: close to float32. */
-int gpu_launch_weight_gradients(const gpu_weight_job *jobs, int n_jobs, int n_blocks, const gpu_train_call *call, int parts,
-                                int overlap, void *stream);
+/* Once for each device, before the first launch: the kernel of a tile gets its shared memory. */
+int gpu_prepare_weight_gradients(int tile, int parts);
+int gpu_launch_weight_gradients(const gpu_weight_job *jobs, int n_jobs, int n_blocks, int tile, const gpu_train_call *call,
+                                int parts, int overlap, void *stream);
 /* Adds up the partial sums into `gradient`, frame sums into `loss`. */
 int gpu_launch_gradient_sums(const gpu_optimizer *optimizer, int overlap, void *stream);
 /* Squares of the gradient once more, after gradients of several GPUs were added. */

@@ -24,49 +24,45 @@ template <int N> static __device__ double block_sum(double value)
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
     __syncthreads();
-    value = 0;
-    for (int w = 0; w < N / 32; w++) value += sums[w];
+    value = threadIdx.x % 32 < N / 32 ? sums[threadIdx.x % 32] : 0;
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
     return value;
 }
 
-// Partial sums of a source that this batch has.
-static __device__ __forceinline__ int sums_of(const gpu_gradient_source &source, const gpu_train_call &call)
+// One share of the partial sums of each source, of four neighbors. `place`: of the first of them in a partial sum.
+static __device__ __forceinline__ float4 sum_of_sources(const gpu_gradient_part &part, int n_atoms, size_t place, int share)
 {
-    const int rows = call.n_atoms * source.rows_per_atom;
-    return source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
-}
-
-static __device__ __forceinline__ void add(float &sum, float v)
-{
-    sum += v;
-}
-static __device__ __forceinline__ void add(float4 &sum, float4 v)
-{
-    sum = sum + v;
-}
-
-// One share of the partial sums of each source, of one number or of four neighbors in a partial sum.
-template <typename T>
-static __device__ __forceinline__ T sum_of_sources(const gpu_gradient_part &part, const gpu_train_call &call, size_t place,
-                                                   int share)
-{
-    T sum = {};
+    float4 sum = make_float4(0, 0, 0, 0);
     for (int s = 0; s < part.n_sources; s++) {
         const gpu_gradient_source &source = part.source[s];
-        const int n = sums_of(source, call), end = n * (share + 1) / part.n_shares;
+        const int rows = n_atoms * source.rows_per_atom;
+        const int n = source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
+        const int first = part.n_shares > 1 ? n * share / GPU_GRADIENT_SHARES : 0;
+        const int end = part.n_shares > 1 ? n * (share + 1) / GPU_GRADIENT_SHARES : n;
+        const float *from = source.partial + place + first * source.stride;
 #pragma unroll 4
-        for (int k = n * share / part.n_shares; k < end; k++)
-            add(sum, *(const T *)(source.partial + place + (size_t)k * source.stride));
+        for (int k = first; k < end; k++, from += source.stride) sum = sum + *(const float4 *)from;
     }
     return sum;
 }
 
-// Element k of a part: its row and column. Neighboring elements are neighbors in a partial sum.
-static __device__ __forceinline__ void place_of(const gpu_gradient_part &part, int k, int &r, int &c)
+// Writes elements `first` … of a part, as many as it has, at most four; returns the sum of their squares.
+static __device__ __forceinline__ double write_gradient(float *gradient, const gpu_gradient_part &part, int first,
+                                                        const float4 &sum)
 {
-    const bool by_rows = part.partial_row_stride == 1;
-    r = by_rows ? k % part.n_rows : k / part.n_columns;
-    c = by_rows ? k / part.n_rows : k % part.n_columns;
+    const int rows = part.n_rows, left = rows * part.n_columns - first;
+    const float v[4] = {sum.x, sum.y, sum.z, sum.w};
+    double square = 0;
+    for (int k = 0; k < 4; k++) square += k < left ? (double)v[k] * v[k] : 0;
+    if (rows > 1) {
+        float *to = gradient + part.offset + first % rows * part.n_columns + first / rows;
+        for (int k = 0; k < 4; k++) to[k * part.n_columns] = v[k];
+    } else if (left >= 4) {
+        *(float4 *)(gradient + part.offset + first) = sum;
+    } else {
+        for (int k = 0; k < left; k++) gradient[part.offset + first + k] = v[k];
+    }
+    return square;
 }
 
 // The part of a block of gradient_sums, for all its threads.
@@ -80,49 +76,37 @@ static __device__ __forceinline__ const gpu_gradient_part &part_of_block(const g
     return o.parts[part];
 }
 
+// Frame sums are those of an earlier kernel.
+template <int N> static __device__ __forceinline__ double sum_of_losses(const gpu_optimizer &o)
+{
+    double loss = 0;
+    for (int k = (int)threadIdx.x; k < o.call->n_frames; k += N) loss += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS];
+    return block_sum<N>(loss);
+}
+
 static __global__ void __launch_bounds__(SUM_THREADS, 4) gradient_sums(gpu_optimizer o)
 {
     __shared__ float4 sums[SUM_THREADS];
     const gpu_gradient_part &part = part_of_block(o); // tables are the same in each step
-    const int lanes = SUM_THREADS / part.n_shares, lane = (int)threadIdx.x % lanes, share = (int)threadIdx.x / lanes;
+    const int lanes = part.n_shares > 1 ? SUM_THREADS / GPU_GRADIENT_SHARES : SUM_THREADS;
+    const int lane = (int)threadIdx.x % lanes, share = (int)threadIdx.x / lanes, n_atoms = o.call->n_atoms;
     const int first = (((int)blockIdx.x - part.first_block) * lanes + lane) * 4;
-    const int left = min(4, part.n_rows * part.n_columns - first); // elements of this thread
-    const int neighbors = part.partial_row_stride == 1 ? part.n_rows : part.n_columns;
-    const size_t row = part.partial_row_stride, column = part.column_stride;
+    const bool there = first < part.n_rows * part.n_columns;
+    if (blockIdx.x == 0) {
+        const double loss = sum_of_losses<SUM_THREADS>(o);
+        if (threadIdx.x == 0) *o.loss = loss;
+    }
     wait_for_previous();
     let_next_start();
-    float g[4] = {};
-    int r, c;
-    if (neighbors % 4 == 0 && left > 0) {
-        place_of(part, first, r, c);
-        const float4 v = sum_of_sources<float4>(part, *o.call, c * column + r * row, share);
-        g[0] = v.x, g[1] = v.y, g[2] = v.z, g[3] = v.w;
-    } else {
-        for (int k = 0; k < left; k++) {
-            place_of(part, first + k, r, c);
-            g[k] = sum_of_sources<float>(part, *o.call, c * column + r * row, share);
-        }
+    float4 sum = there ? sum_of_sources(part, n_atoms, (size_t)first, share) : make_float4(0, 0, 0, 0);
+    if (part.n_shares > 1) {
+        sums[threadIdx.x] = sum;
+        __syncthreads();
+        for (int k = 1; k < GPU_GRADIENT_SHARES && share == 0; k++) sum = sum + sums[k * lanes + lane];
     }
-    sums[threadIdx.x] = make_float4(g[0], g[1], g[2], g[3]);
-    __syncthreads();
-    double square = 0;
-    if (share == 0) {
-        float4 sum = sums[lane];
-        for (int k = 1; k < part.n_shares; k++) sum = sum + sums[k * lanes + lane];
-        const float v[4] = {sum.x, sum.y, sum.z, sum.w};
-        for (int k = 0; k < left; k++) {
-            place_of(part, first + k, r, c);
-            o.gradient[part.offset + (int64_t)r * part.row_stride + c] = v[k];
-            square += (double)v[k] * v[k];
-        }
-    }
+    double square = there && share == 0 ? write_gradient(o.gradient, part, first, sum) : 0;
     square = block_sum<SUM_THREADS>(square);
     if (threadIdx.x == 0) o.squares[blockIdx.x] = square;
-    if (blockIdx.x > 0) return;
-    double loss = 0;
-    for (int f = (int)threadIdx.x; f < o.call->n_frames; f += SUM_THREADS) loss += o.frame_sums[(size_t)f * GPU_TRAIN_FRAME_SUMS];
-    loss = block_sum<SUM_THREADS>(loss);
-    if (threadIdx.x == 0) *o.loss = loss;
 }
 
 static __global__ void __launch_bounds__(THREADS) squares(gpu_optimizer o)
@@ -137,8 +121,8 @@ static __global__ void __launch_bounds__(THREADS) squares(gpu_optimizer o)
     if (threadIdx.x == 0) o.squares[blockIdx.x] = sum;
 }
 
-// By the first block: this step's errors, a warp for each field.
-static __device__ void add_sums(const gpu_optimizer &o, bool finite)
+// By the first block: this step's errors, a warp for each field. They are results of earlier kernels than the previous one.
+static __device__ void add_errors(const gpu_optimizer &o)
 {
     double *to = (double *)o.sums;
     const int lane = (int)threadIdx.x % 32;
@@ -149,6 +133,10 @@ static __device__ void add_sums(const gpu_optimizer &o, bool finite)
         for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (lane == 0) to[field] += sum;
     }
+}
+
+static __device__ void count(const gpu_optimizer &o, bool finite)
+{
     if (threadIdx.x > 0) return;
     o.sums->n_steps += 1;
     o.sums->n_frames += o.call->n_frames;
@@ -186,6 +174,7 @@ static __global__ void __launch_bounds__(THREADS, 4) update_weights(gpu_optimize
     if (there)
         s = {((const float4 *)o.weights)[k], ((const float4 *)o.average)[k], ((const float4 *)o.m)[k], ((const float4 *)o.v)[k],
              ((const uint32_t *)o.decays)[k]};
+    if (blockIdx.x == 0) add_errors(o);
     wait_for_previous();
     let_next_start();
     const gpu_train_call &call = *o.call;
@@ -194,7 +183,7 @@ static __global__ void __launch_bounds__(THREADS, 4) update_weights(gpu_optimize
     for (int block = (int)threadIdx.x; block < o.n_blocks; block += THREADS) square += o.squares[block];
     square = block_sum<THREADS>(square);
     const bool finite = isfinite(square) && isfinite(*o.loss);
-    if (blockIdx.x == 0) add_sums(o, finite);
+    if (blockIdx.x == 0) count(o, finite);
     if (!finite || !there) return;
     const double norm = sqrt(square), scale = call.clip > 0 && norm > call.clip ? call.clip / norm : 1.0;
     const float rate = (float)(call.learning_rate / call.correction1), correction = (float)(1 / call.correction2);
@@ -212,10 +201,9 @@ static __global__ void __launch_bounds__(THREADS) count_step(gpu_optimizer o)
 {
     wait_for_previous();
     let_next_start();
-    double loss = 0;
-    for (int k = (int)threadIdx.x; k < o.call->n_frames; k += THREADS) loss += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS];
-    loss = block_sum<THREADS>(loss);
-    add_sums(o, isfinite(loss));
+    const double loss = sum_of_losses<THREADS>(o);
+    add_errors(o);
+    count(o, isfinite(loss));
 }
 
 extern "C" int gpu_launch_gradient_sums(const gpu_optimizer *optimizer, int overlap, void *stream)

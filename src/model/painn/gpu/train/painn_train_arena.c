@@ -100,8 +100,8 @@ static void place_call(placer *p, painn_train_step *s)
         s->first_atom = s->frames + room;
         s->first_pair = s->first_atom + room + 1;
     }
-    s->B = place_floats(p, 9 * room);
     s->frame_sums = place(p, sizeof(double) * GPU_TRAIN_FRAME_SUMS * room);
+    s->frame_shares = place(p, sizeof(double) * PAINN_TRAIN_FRAME_SHARES * PAINN_TRAIN_FRAME_TOTALS * room);
 }
 
 static void place_step(placer *p, painn_train_step *s)
@@ -111,8 +111,7 @@ static void place_step(placer *p, painn_train_step *s)
     struct {
         float **array;
         size_t width;
-    } floats[] = {{&s->atom_energy, 1}, {&s->forces, 3}, {&s->strain, 9},
-                  {&s->c, 1},           {&s->v, 3},      {&s->readout_term, H + PAINN_TRAIN_TERM_PAD}};
+    } floats[] = {{&s->atom_energy, 1}, {&s->c, 1}, {&s->v, 3}, {&s->readout_term, H + PAINN_TRAIN_TERM_PAD}};
     const painn_dual shared[2] = {{NULL, place_floats(p, NF)}, {NULL, place_floats(p, 3 * NF)}};
     place_call(p, s);
     for (size_t k = 0; k < sizeof integers / sizeof *integers; k++) *integers[k] = place(p, sizeof(int32_t) * N);
@@ -140,7 +139,7 @@ typedef struct gradient_tables {
     gpu_gradient_part part[MAX_PARTS];
     int n_jobs, n_parts;
     int atoms; // capacity
-    int split_rows;
+    int tile, split_rows;
 } gradient_tables;
 
 // Adds a source to the part at `offset`, which is made if it is not there: layers may share tensors.
@@ -154,8 +153,8 @@ static void add_part(gradient_tables *t, gpu_gradient_part part, gpu_gradient_so
 
 static void add_job(gradient_tables *t, placer *p, gpu_weight_job job, int64_t weight, int64_t bias)
 {
-    const int tiles_out = (job.n_out + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE;
-    const int tiles_in = (job.n_in + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE;
+    const int tiles_out = (job.n_out + t->tile - 1) / t->tile;
+    const int tiles_in = (job.n_in + t->tile - 1) / t->tile;
     const int size = job.n_out * job.n_in, stride = size + (job.has_bias ? job.n_out : 0);
     job.n_tiles = tiles_out * (tiles_in ? tiles_in : 1);
     job.split_rows = t->split_rows;
@@ -165,19 +164,10 @@ static void add_job(gradient_tables *t, placer *p, gpu_weight_job job, int64_t w
         job.first_block = t->job[t->n_jobs - 1].first_block + t->job[t->n_jobs - 1].n_tiles * t->job[t->n_jobs - 1].n_splits;
     t->job[t->n_jobs++] = job;
     const gpu_gradient_source source = {job.partial, stride, job.split_rows, job.rows_per_atom, 0};
-    if (size)
-        add_part(t,
-                 (gpu_gradient_part){.offset = weight,
-                                     .n_rows = job.n_out,
-                                     .n_columns = job.n_in,
-                                     .row_stride = job.n_in,
-                                     .partial_row_stride = job.n_in,
-                                     .column_stride = 1},
-                 source);
+    if (size) add_part(t, (gpu_gradient_part){.offset = weight, .n_rows = 1, .n_columns = size}, source);
     gpu_gradient_source behind = source;
     if (behind.partial) behind.partial += size;
-    if (job.has_bias && size)
-        add_part(t, (gpu_gradient_part){.offset = bias, .n_rows = 1, .n_columns = job.n_out, .column_stride = 1}, behind);
+    if (job.has_bias && size) add_part(t, (gpu_gradient_part){.offset = bias, .n_rows = 1, .n_columns = job.n_out}, behind);
 }
 
 static gpu_weight_job job_of(painn_dual left, int n_out, painn_dual right, int n_in, int rows_per_atom, int has_bias)
@@ -196,18 +186,9 @@ static void add_layer(gradient_tables *t, placer *p, const painn_train_step *s, 
     add_job(t, p, job_of(L->g_bar, F, L->context, 2 * F, 1, 1), s->weights.layer[l].M1, s->weights.layer[l].c1);
     add_job(t, p, job_of(L->y_bar, 3 * F, L->s, F, 1, 1), s->weights.layer[l].M2, s->weights.layer[l].c2);
     gpu_gradient_source source = {s->filter_sums_of[l], (int64_t)s->basis_rows * 3 * F, 0, 0, s->filter_sums};
-    add_part(t,
-             (gpu_gradient_part){.offset = s->weights.layer[l].filter_weight,
-                                 .n_rows = 3 * F,
-                                 .n_columns = K,
-                                 .row_stride = K,
-                                 .partial_row_stride = 1,
-                                 .column_stride = 3 * F},
-             source);
+    add_part(t, (gpu_gradient_part){.offset = s->weights.layer[l].filter_weight, .n_rows = 3 * F, .n_columns = K}, source);
     if (source.partial) source.partial += (size_t)K * 3 * (size_t)F;
-    add_part(t,
-             (gpu_gradient_part){.offset = s->weights.layer[l].filter_bias, .n_rows = 1, .n_columns = 3 * F, .column_stride = 1},
-             source);
+    add_part(t, (gpu_gradient_part){.offset = s->weights.layer[l].filter_bias, .n_rows = 1, .n_columns = 3 * F}, source);
 }
 
 static void add_readout(gradient_tables *t, placer *p, const painn_train_step *s)
@@ -218,9 +199,9 @@ static void add_readout(gradient_tables *t, placer *p, const painn_train_step *s
     add_job(t, p, job_of(term, H + PAINN_TRAIN_TERM_PAD, nothing, 0, 1, 1), 0, 0);
     const gpu_weight_job *job = &t->job[t->n_jobs - 1];
     gpu_gradient_source source = {job->partial, H + PAINN_TRAIN_TERM_PAD, job->split_rows, 1, 0};
-    add_part(t, (gpu_gradient_part){.offset = s->weights.O2, .n_rows = 1, .n_columns = H, .column_stride = 1}, source);
+    add_part(t, (gpu_gradient_part){.offset = s->weights.O2, .n_rows = 1, .n_columns = H}, source);
     if (source.partial) source.partial += H;
-    add_part(t, (gpu_gradient_part){.offset = s->weights.o2, .n_rows = 1, .n_columns = 1, .column_stride = 1}, source);
+    add_part(t, (gpu_gradient_part){.offset = s->weights.o2, .n_rows = 1, .n_columns = 1}, source);
 }
 
 static void add_embedding(gradient_tables *t, const painn_train_step *s, const painn_gpu_set *set)
@@ -229,23 +210,29 @@ static void add_embedding(gradient_tables *t, const painn_train_step *s, const p
     for (int e = 0; e < s->n_elements; e++) {
         const gpu_gradient_source source = {s->embedding_sums ? s->embedding_sums + (size_t)e * (size_t)F : NULL,
                                             (int64_t)s->n_elements * F, PAINN_TRAIN_EMBEDDING_ATOMS, 1, 0};
-        add_part(
-            t,
-            (gpu_gradient_part){
-                .offset = s->weights.embedding + (int64_t)set->element[e] * F, .n_rows = 1, .n_columns = F, .column_stride = 1},
-            source);
+        add_part(t,
+                 (gpu_gradient_part){.offset = s->weights.embedding + (int64_t)set->element[e] * F, .n_rows = 1, .n_columns = F},
+                 source);
     }
 }
 
+// Tiles of a matrix of `out` F rows and `in` F columns.
+static int tiles_of(int F, int tile, int out, int in)
+{
+    return (out * F + tile - 1) / tile * ((in * F + tile - 1) / tile);
+}
+
 // Rows of a split, as few as let all blocks of tiles and splits run at once: a second round would last as long as the first.
-static int split_rows_of(const painn_train_step *s, int n_multiprocessors)
+static int split_rows_of(const painn_train_step *s, int tile, int n_multiprocessors)
 {
     enum { LEAST = 64, STEP = 16, OTHERS = 4 }; // others: tiles of the readout and of its column sums
-    const int F = s->n_features, unit = (F + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE, tiles = s->n_layers * unit * unit;
+    const int F = s->n_features, at_once = GPU_WEIGHT_THREADS / (2 * tile) * n_multiprocessors;
+    const int rows_tiles = tiles_of(F, tile, 1, 1) + tiles_of(F, tile, 1, 2) + 2 * tiles_of(F, tile, 3, 1); // W1, M1, W2 and M2
     for (int rows = LEAST;; rows += STEP) {
         const int splits = (s->atom_capacity + rows - 1) / rows, vector_splits = (3 * s->atom_capacity + rows - 1) / rows;
-        const int blocks = tiles * (9 * splits + 2 * vector_splits) + OTHERS * splits; // W1, W2, M1 and M2 have 9 F²; U has 2 F²
-        if (blocks <= GPU_WEIGHT_BLOCKS * n_multiprocessors || splits == 1) return rows;
+        const int blocks =
+            s->n_layers * (rows_tiles * splits + tiles_of(F, tile, 2, 1) * vector_splits) + OTHERS * splits; // vectors: U
+        if (blocks <= at_once || splits == 1) return rows;
     }
 }
 
@@ -262,7 +249,9 @@ static int partial_sums_of(const gpu_gradient_part *part, int atoms)
 
 static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_step *s, gradient_tables *t)
 {
-    *t = (gradient_tables){.atoms = s->atom_capacity, .split_rows = split_rows_of(s, trainer->n_multiprocessors)};
+    const int tile = trainer->weight_tile;
+    *t = (gradient_tables){
+        .atoms = s->atom_capacity, .tile = tile, .split_rows = split_rows_of(s, tile, trainer->n_multiprocessors)};
     for (int l = 0; l < s->n_layers; l++) add_layer(t, p, s, l);
     add_readout(t, p, s);
     add_embedding(t, s, &trainer->training);

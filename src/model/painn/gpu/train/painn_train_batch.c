@@ -85,16 +85,15 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const pa
     CUDA_TRY(painn_train_launch_begin(s, plan, stream), "launching a batch");
     CUDA_TRY(painn_train_launch_gather(s, plan, stream), "launching a batch");
     PLUGIN_TRY(enqueue_network(s, plan, 0, stream));
-    CUDA_TRY(painn_train_launch_forces(s, plan, stream), "launching forces");
     CUDA_TRY(painn_train_launch_loss(s, plan, stream), "launching the loss");
     if (pass == PAINN_ERRORS) {
         CUDA_TRY(gpu_launch_count(optimizer, plan->overlap, stream), "launching sums");
         goto done;
     }
-    CUDA_TRY(painn_train_launch_pair_tangents(s, plan, stream), "launching tangents");
     PLUGIN_TRY(enqueue_network(s, plan, 1, stream));
     CUDA_TRY(painn_train_launch_embedding(s, plan, stream), "launching the embedding's gradient");
-    CUDA_TRY(gpu_launch_weight_gradients(t->jobs, t->n_jobs, t->n_job_blocks, s->call, plan->parts, plan->overlap, stream),
+    CUDA_TRY(gpu_launch_weight_gradients(t->jobs, t->n_jobs, t->n_job_blocks, t->weight_tile, s->call, plan->parts, plan->overlap,
+                                         stream),
              "launching weight gradients");
     CUDA_TRY(gpu_launch_gradient_sums(optimizer, plan->overlap, stream), "launching gradient sums");
     if (pass == PAINN_STEP) CUDA_TRY(gpu_launch_update(optimizer, plan->overlap, stream), "launching the update");

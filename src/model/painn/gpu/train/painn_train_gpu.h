@@ -4,7 +4,7 @@
  * Data flow of a step, one CUDA graph:
  *   slot of mapped memory ─ begin ─> call, frames        data set ─ gather ─> atoms, pairs, radial functions
  *   ─ message network, message, update of each layer ─ readout ─> energies ─ the same backwards ─> dE/dr of pairs
- *   ─ forces ─ loss ─> c, v, B ─ tangents ─> u̇, ḋ of pairs
+ *   ─ forces, loss ─> c, v, B ─ tangents ─> u̇, ḋ of pairs, in one kernel
  *   ─ layers, readout and the way back once more for tangents ─> adjoints and their tangents
  *   ─ weight gradients ─ sums ─ update ─> weights (gpu/train)
  * Symbols: README.md of model/painn, "Training". A `dual` is a value and its tangent. */
@@ -25,8 +25,10 @@ enum {
     PAINN_TRAIN_SMALL_BASIS = 24,    /* rows of a filter's gradient: K + 1 at most, a multiple of 8 */
     PAINN_TRAIN_LARGE_BASIS = 32,
     PAINN_TRAIN_EMBEDDING_ATOMS = 32, /* of a partial sum */
-    PAINN_TRAIN_TERM_PAD = 4,         /* columns behind n_hidden of readout_term */
-    PAINN_TRAIN_SLOTS = 64            /* calls that the host may be ahead of the device, a power of two */
+    PAINN_TRAIN_FRAME_SHARES = 8,     /* blocks of a large frame's loss */
+    PAINN_TRAIN_FRAME_TOTALS = 13,
+    PAINN_TRAIN_TERM_PAD = 4, /* columns behind n_hidden of readout_term */
+    PAINN_TRAIN_SLOTS = 64    /* calls that the host may be ahead of the device, a power of two */
 };
 
 typedef struct painn_dual {
@@ -101,8 +103,6 @@ typedef struct painn_train_step {
     painn_dual z, z_bar; /* [n_hidden] readout */
     float *readout_term; /* [n_hidden + PAINN_TRAIN_TERM_PAD] gradient of the readout's last row and, in the next column, bias */
     float *atom_energy;  /* [1] */
-    float *forces;       /* [3] */
-    float *strain;       /* [9] share of dE/dε */
     float *c, *v;        /* [1] ∂L/∂ε, [3] ∂L/∂F */
     float *embedding_sums; /* [atoms / PAINN_TRAIN_EMBEDDING_ATOMS][n_elements][F] */
 
@@ -115,8 +115,8 @@ typedef struct painn_train_step {
     float *pair_gradient; /* [F / 16][4] of the reverse of a pair: ū and dE/dd, by groups of 16 features */
 
     /* ---- per frame */
-    float *B;           /* [9] */
-    double *frame_sums; /* [GPU_TRAIN_FRAME_SUMS] */
+    double *frame_sums;   /* [GPU_TRAIN_FRAME_SUMS] */
+    double *frame_shares; /* [PAINN_TRAIN_FRAME_SHARES][PAINN_TRAIN_FRAME_TOTALS] of the blocks of a frame's loss */
 
     void *filter_halves;                           /* uint4 [n_layers][F / 16][3][2][2][32] [A | b] (painn_train_pairs.cuh) */
     float *filter_sums_of[PAINN_TRAIN_MAX_LAYERS]; /* [filter_sums][basis_rows][3F] partial gradients */
@@ -210,9 +210,8 @@ int painn_train_launch_chain(const painn_train_step *step, const painn_train_pla
 /* Pair kernels. The tangent of the way back also sums the filters' gradients. */
 int painn_train_launch_message(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
 int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
-int painn_train_launch_forces(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+/* Forces, the loss, tangents of pairs. */
 int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream);
-int painn_train_launch_pair_tangents(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 int painn_train_launch_embedding(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 
 #ifdef __cplusplus

@@ -383,6 +383,8 @@ mlff_status painn_trainer_create(const device_trainee *trainee, const train_back
     PLUGIN_TRY(upload_constants(t, P));
     CUDA_TRY(painn_train_prepare_products(t->shared_bytes), "setting up the kernels");
     CUDA_TRY(painn_train_prepare_readout(&t->step), "setting up the kernels");
+    t->weight_tile = t->step.n_features < GPU_WEIGHT_LARGE_TILE ? GPU_WEIGHT_SMALL_TILE : GPU_WEIGHT_LARGE_TILE;
+    CUDA_TRY(gpu_prepare_weight_gradients(t->weight_tile, t->parts), "setting up the kernels");
     if (t->overlap) CUDA_TRY(painn_train_prepare_chains(&t->step, t->shared_bytes, &t->chains), "setting up the kernels");
     PLUGIN_TRY(write_vector(t, t->vector[TRAIN_WEIGHTS], trainee->weights));
     PLUGIN_TRY(write_vector(t, t->vector[TRAIN_AVERAGE], trainee->weights));

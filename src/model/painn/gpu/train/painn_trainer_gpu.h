@@ -56,7 +56,7 @@ typedef struct painn_trainer {
     painn_gpu_set training, evaluation;
     void *arena; /* device */
     gpu_weight_job *jobs;
-    int n_jobs, n_job_blocks;
+    int n_jobs, n_job_blocks, weight_tile;
     painn_train_graph graph[PAINN_TRAIN_GRAPHS];
 } painn_trainer;
 

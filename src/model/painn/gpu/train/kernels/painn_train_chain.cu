@@ -297,6 +297,10 @@ template <int PARTS, int TANGENT, int WIDTH> static chain_kernel chain_of(int wh
 
 enum { NARROW = 16, WIDE = 32 }; // features of a block
 
+// Bytes of which a multiprocessor has no two in its share of shared memory (GPU_TRAIN_SHARED): with a multiprocessor for each block, clusters
+// would still be given two blocks of one.
+enum { CHAIN_ALONE = 100 * 1024 };
+
 static chain_kernel kernel_of(int which, int parts, int tangent, int width)
 {
     if (width == WIDE) {
@@ -312,7 +316,8 @@ extern "C" int painn_train_prepare_chains(const painn_train_step *step, size_t s
     *there_out = 0;
     for (int which = 0; which < PAINN_CHAINS; which++) {
         for (int k = 0; k < 8; k++) {
-            const int width = k & 4 ? WIDE : NARROW, bytes = chain_bytes(width, pieces_of[which], step->n_features);
+            const int width = k & 4 ? WIDE : NARROW, needed = chain_bytes(width, pieces_of[which], step->n_features);
+            const int bytes = needed < CHAIN_ALONE ? CHAIN_ALONE : needed;
             if ((size_t)bytes > shared_bytes) return cudaSuccess;
             const cudaError_t error = cudaFuncSetAttribute(kernel_of(which, k & 1 ? 3 : 1, k & 2, width),
                                                            cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -330,6 +335,8 @@ extern "C" int painn_train_launch_chain(const painn_train_step *step, const pain
     const bool crowded = tiles * (step->n_features / NARROW) > 2 * plan->n_multiprocessors; // more blocks than run at once
     const int width = crowded ? WIDE : NARROW, blocks = step->n_features / width;
     const node_step node = {*step, l, 0};
-    return launch(kernel_of(which, plan->parts, tangent, width), tiles * blocks, CHAIN_THREADS,
-                  (size_t)chain_bytes(width, pieces_of[which], step->n_features), blocks, plan->overlap, stream, node);
+    int bytes = chain_bytes(width, pieces_of[which], step->n_features);
+    if (plan->overlap & GPU_TRAIN_SHARED && bytes < CHAIN_ALONE) bytes = CHAIN_ALONE;
+    return launch(kernel_of(which, plan->parts, tangent, width), tiles * blocks, CHAIN_THREADS, (size_t)bytes, blocks,
+                  plan->overlap, stream, node);
 }

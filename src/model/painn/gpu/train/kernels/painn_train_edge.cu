@@ -13,7 +13,13 @@
 #include "painn_train_pairs.cuh"
 
 // Blocks of a multiprocessor, as many as registers allow.
-enum { THREADS = PAINN_TRAIN_EDGE_THREADS, MESSAGE_BLOCKS = 6, MESSAGE_TANGENT_BLOCKS = 4, MESSAGE_BACK_BLOCKS = 4 };
+enum {
+    THREADS = PAINN_TRAIN_EDGE_THREADS,
+    WARPS = THREADS / 32,
+    MESSAGE_BLOCKS = 6,
+    MESSAGE_TANGENT_BLOCKS = 4,
+    MESSAGE_BACK_BLOCKS = 4
+};
 
 typedef struct edge_step {
     painn_train_step s;
@@ -41,6 +47,21 @@ static __device__ __forceinline__ atom_range atoms_of(int n, int group, int n_gr
     return {min(n, group * chunk), min(n, (group + 1) * chunk)};
 }
 
+// Of the warps of a block that share an atom's row: the sum of a lane's numbers, in their order, and which of them writes it. By a block.
+template <int SHARES> static __device__ __forceinline__ float4 sum_of_shares(const float4 &own, int atom, bool &writes)
+{
+    writes = true;
+    if (SHARES == 1) return own;
+    __shared__ float4 shares[2][SHARES][32]; // used alternately, so that one barrier is enough
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, turn = atom & 1;
+    shares[turn][warp][lane] = own;
+    __syncthreads();
+    float4 sum = shares[turn][0][lane];
+    for (int k = 1; k < SHARES; k++) sum = sum + shares[turn][k][lane];
+    writes = warp == atom % SHARES;
+    return sum;
+}
+
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // Sums of a row: Δq, Δμ of two features.
@@ -56,20 +77,24 @@ static __device__ __forceinline__ float2 load_message(const pair_lane &lane, int
     return from ? load2(from + at + lane.f) : make_float2(0, 0);
 }
 
+template <int SHARES>
 static __device__ __forceinline__ void write_message(const message_sums &sums, const pair_lane &lane, int F, int atom,
                                                      const float2 &before, float *context, float *mu1)
 {
-    const float2 sum = sum_over_pairs(sums.v, lane.t);
+    const float2 own = sum_over_pairs(sums.v, lane.t);
+    bool writes;
+    const float4 sum = sum_of_shares<SHARES>(make_float4(own.x, own.y, 0, 0), atom, writes);
+    if (!writes) return;
     float *to = lane.t == 0 ? context + (uint32_t)atom * 2 * F : mu1 + ((uint32_t)atom * 3 + lane.t - 1) * F;
     *(float2 *)(to + lane.f) = make_float2(before.x + sum.x, before.y + sum.y);
 }
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BLOCKS) message(edge_step step)
+template <int PARTS, int SHARES> static __global__ void __launch_bounds__(THREADS, MESSAGE_BLOCKS) message(edge_step step)
 {
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     int group, n_groups;
-    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const pair_lane lane = lane_of_pairs<SHARES>(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
@@ -77,12 +102,12 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
     if (range.first >= range.last) return;
     const float *x = s.layer[l].x.value, *mu = l ? s.mu[l].value : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
-        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        pair_walk w = walk_rows<SHARES>(s.row, first, min((int)PAIR_ATOMS, range.last - first));
         int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
         message_sums sums = {};
         for (bool more = true; more;) {
             const int atom = first + w.k;
-            const bool ends = row_ends(w);
+            const bool ends = row_ends<SHARES>(w);
             float2 x_j[2][3], mu_j[2][3] = {}, before = make_float2(0, 0);
             float4 u[2];
 #pragma unroll
@@ -94,7 +119,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
             }
             if (ends) before = load_message(lane, F, atom, s.q[l].value, mu);
             const pair_basis basis = load_basis<PARTS, false>(s, w, lane);
-            more = walk_on(w);
+            more = walk_on<SHARES>(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
             float4 W[3], unused;
             for (int b = 0; b < 3; b++) filter_products<PARTS, false>(filters, b, basis, W[b], unused);
@@ -112,18 +137,19 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
                 }
             }
             if (!ends) continue;
-            write_message(sums, lane, F, atom, before, s.layer[l].context.value, s.layer[l].mu1.value);
+            write_message<SHARES>(sums, lane, F, atom, before, s.layer[l].context.value, s.layer[l].mu1.value);
             sums = {};
         }
     }
 }
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_TANGENT_BLOCKS) message_tangent(edge_step step)
+template <int PARTS, int SHARES>
+static __global__ void __launch_bounds__(THREADS, MESSAGE_TANGENT_BLOCKS) message_tangent(edge_step step)
 {
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     int group, n_groups;
-    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const pair_lane lane = lane_of_pairs<SHARES>(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
@@ -132,12 +158,12 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
     const painn_train_layer &L = s.layer[l];
     const float *mu = l ? s.mu[l].value : NULL, *moved = l ? s.mu[l].tangent : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
-        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        pair_walk w = walk_rows<SHARES>(s.row, first, min((int)PAIR_ATOMS, range.last - first));
         int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
         message_sums sums = {};
         for (bool more = true; more;) {
             const int atom = first + w.k;
-            const bool ends = row_ends(w);
+            const bool ends = row_ends<SHARES>(w);
             float2 x_j[2][3], dx_j[2][3] = {}, mu_j[2][3] = {}, dmu_j[2][3] = {}, before = make_float2(0, 0);
             float4 u[2], du[2];
 #pragma unroll
@@ -154,7 +180,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
             }
             if (ends) before = load_message(lane, F, atom, l ? s.q[l].tangent : NULL, moved);
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
-            more = walk_on(w);
+            more = walk_on<SHARES>(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
             float4 W[3], dW[3];
             for (int b = 0; b < 3; b++) filter_products<PARTS, true>(filters, b, basis, W[b], dW[b]);
@@ -175,7 +201,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
                     for (int k = 0; k < 4; k++) (j == 0 ? sums.v[k].x : sums.v[k].y) += add[k];
                 }
             if (!ends) continue;
-            write_message(sums, lane, F, atom, before, L.context.tangent, L.mu1.tangent);
+            write_message<SHARES>(sums, lane, F, atom, before, L.context.tangent, L.mu1.tangent);
             sums = {};
         }
     }
@@ -183,33 +209,36 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// Writes the sums of a row, values or tangents, x̄ and μ̄ = μ̄' + …, of the atom and features at `own`, and clears them. NULL: not needed.
-// `mu1`: what load_reverse requested before the sums were made.
+// `mu1` of write_reverse, requested before the sums are made.
 static __device__ __forceinline__ float2 load_reverse(const pair_lane &lane, int F, uint32_t own, const float *mu1_bar)
 {
     return lane.t < 3 ? load2(mu1_bar + own + lane.t * F) : make_float2(0, 0);
 }
 
-template <int PARTS>
+// Writes the sums of a row, values or tangents, x̄ and μ̄ = μ̄' + …, of an atom and a lane's features, and clears them. NULL: not needed.
+template <int PARTS, int SHARES>
 static __device__ __forceinline__ void write_reverse(float2 (&x_sums)[3], float2 (&mu_sums)[3], const pair_lane &lane, int F,
-                                                     uint32_t own, const float2 &mu1, float *x_bar, float *mu_bar)
+                                                     int atom, const float2 &mu1, float *x_bar, float *mu_bar)
 {
     float2 x, mu;
+    bool writes;
     sum_over_pairs(x_sums, mu_sums, lane.t, x, mu);
-    if (lane.t < 3) {
-        const uint32_t at = own + lane.t * F;
-        if (x_bar) *(float2 *)(x_bar + at) = make_float2(tf32_operand<PARTS>(x.x), tf32_operand<PARTS>(x.y));
-        if (mu_bar) *(float2 *)(mu_bar + at) = make_float2(mu1.x + mu.x, mu1.y + mu.y);
+    const float4 sum = sum_of_shares<SHARES>(make_float4(x.x, x.y, mu.x, mu.y), atom, writes);
+    if (lane.t < 3 && writes) {
+        const uint32_t at = ((uint32_t)atom * 3 + lane.t) * F + lane.f;
+        if (x_bar) *(float2 *)(x_bar + at) = make_float2(tf32_operand<PARTS>(sum.x), tf32_operand<PARTS>(sum.y));
+        if (mu_bar) *(float2 *)(mu_bar + at) = make_float2(mu1.x + sum.z, mu1.y + sum.w);
     }
     for (int c = 0; c < 3; c++) x_sums[c] = mu_sums[c] = make_float2(0, 0);
 }
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BACK_BLOCKS) message_back(edge_step step)
+template <int PARTS, int SHARES>
+static __global__ void __launch_bounds__(THREADS, MESSAGE_BACK_BLOCKS) message_back(edge_step step)
 {
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l, pieces = F / 16;
     int group, n_groups;
-    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const pair_lane lane = lane_of_pairs<SHARES>(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
@@ -217,12 +246,12 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
     if (range.first >= range.last) return;
     const painn_train_layer &L = s.layer[l];
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
-        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        pair_walk w = walk_rows<SHARES>(s.row, first, min((int)PAIR_ATOMS, range.last - first));
         int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
         float2 x_bar[3] = {}, mu_bar[3] = {};
         for (bool more = true; more;) {
             const int atom = first + w.k, own_pair = w.p + 2 * lane.t + lane.g / 4;
-            const bool ends = row_ends(w), writes = own_pair < w.end;
+            const bool ends = row_ends<SHARES>(w), writes = own_pair < w.end;
             const uint32_t own = (uint32_t)atom * 3 * F + lane.f;
             float *to = s.pair_gradient + ((size_t)own_pair * pieces + lane.slice) * 4 + lane.g % 4;
             const float before = step.first_back || !writes ? 0.0f : *to;
@@ -239,7 +268,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
             }
             if (ends && s.mu_bar[l].value) mu1 = load_reverse(lane, F, own, L.mu1_bar.value);
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
-            more = walk_on(w);
+            more = walk_on<SHARES>(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
             float4 W[3], dW[3];
             for (int b = 0; b < 3; b++) filter_products<PARTS, true>(filters, b, basis, W[b], dW[b]);
@@ -269,7 +298,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
             const float sum = sum_over_features(pair_sums, lane.g);
             if (writes) *to = before + sum;
             if (!ends) continue;
-            write_reverse<PARTS>(x_bar, mu_bar, lane, F, own, mu1, L.x_bar.value, s.mu_bar[l].value);
+            write_reverse<PARTS, SHARES>(x_bar, mu_bar, lane, F, atom, mu1, L.x_bar.value, s.mu_bar[l].value);
         }
     }
 }
@@ -310,7 +339,7 @@ template <int TILES>
 static __device__ __forceinline__ void write_filter_gradient(const painn_train_step &s, int l, int slice,
                                                              const float (&gradient)[3][TILES][4])
 {
-    enum { WARPS = THREADS / 32, PIECES = 3 * TILES * 32 };
+    enum { PIECES = 3 * TILES * 32 };
     __shared__ float4 shares[WARPS][PIECES];
     const int F = s.n_features;
     float *to = s.filter_sums_of[l] + (size_t)((int)blockIdx.x / (F / 16)) * s.basis_rows * 3 * F + slice * 16;
@@ -331,6 +360,51 @@ static __device__ __forceinline__ void write_filter_gradient(const painn_train_s
     }
 }
 
+// What a lane's two pairs e have of their neighbors and of their geometry.
+struct reverse_neighbors {
+    float2 q1[2], dq1[2], m[2][3], dm[2][3];
+    float4 u[2], du[2];
+};
+
+static __device__ __forceinline__ reverse_neighbors load_neighbors(const painn_train_step &s, const painn_train_layer &L,
+                                                                   const pair_walk &w, const pair_lane &lane,
+                                                                   const int (&neighbor)[2])
+{
+    const int F = s.n_features;
+    reverse_neighbors r;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const uint32_t i = (uint32_t)neighbor[e];
+        r.q1[e] = load2(L.q1_bar.value + i * F + lane.f);
+        r.dq1[e] = load2(L.q1_bar.tangent + i * F + lane.f);
+        for (int c = 0; c < 3; c++) {
+            r.m[e][c] = load2(L.mu1_bar.value + (i * 3 + c) * F + lane.f);
+            r.dm[e][c] = load2(L.mu1_bar.tangent + (i * 3 + c) * F + lane.f);
+        }
+        r.u[e] = edge_of(s.edge, w, lane.t, e);
+        r.du[e] = edge_of(s.edge_tangent, w, lane.t, e);
+    }
+    return r;
+}
+
+// Part b of D and its tangent, of pair e and feature j; mu, moved: of the row's atom.
+static __device__ __forceinline__ void adjoint_of_pair(const reverse_neighbors &r, int b, int e, int j, const float2 (&mu)[3],
+                                                       const float2 (&moved)[3], float &D, float &dD)
+{
+    D = of_pair(r.q1[e], j), dD = of_pair(r.dq1[e], j);
+    if (b > 0) D = dD = 0;
+    for (int c = 0; c < 3 && b > 0; c++) {
+        const float v = of_pair(r.m[e][c], j), dv = of_pair(r.dm[e][c], j);
+        if (b == 1) {
+            D -= of_axis(r.u[e], c) * v;
+            dD -= of_axis(r.du[e], c) * v + of_axis(r.u[e], c) * dv;
+        } else {
+            D += v * of_pair(mu[c], j);
+            dD += dv * of_pair(mu[c], j) + v * of_pair(moved[c], j);
+        }
+    }
+}
+
 // TILES: of 8 basis functions, 3 or 4; a lane has 2 TILES functions of a pair.
 template <int PARTS, int TILES>
 static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) message_back_tangent(edge_step step)
@@ -338,7 +412,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     int group, n_groups;
-    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const pair_lane lane = lane_of_pairs<1>(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
     wait_for_previous();
@@ -346,30 +420,18 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
     const painn_train_layer &L = s.layer[l];
     float gradient[3][TILES][4] = {};
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
-        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        pair_walk w = walk_rows<1>(s.row, first, min((int)PAIR_ATOMS, range.last - first));
         int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
         float2 x_bar[3] = {}, mu_bar[3] = {};
         for (bool more = true; more;) {
             const int atom = first + w.k;
-            const bool ends = row_ends(w);
+            const bool ends = row_ends<1>(w);
             const uint32_t own = (uint32_t)atom * 3 * F + lane.f;
-            float2 q1[2], dq1[2], m[2][3], dm[2][3], mu1 = make_float2(0, 0);
-            float4 u[2], du[2];
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const uint32_t i = (uint32_t)neighbor[e];
-                q1[e] = load2(L.q1_bar.value + i * F + lane.f);
-                dq1[e] = load2(L.q1_bar.tangent + i * F + lane.f);
-                for (int c = 0; c < 3; c++) {
-                    m[e][c] = load2(L.mu1_bar.value + (i * 3 + c) * F + lane.f);
-                    dm[e][c] = load2(L.mu1_bar.tangent + (i * 3 + c) * F + lane.f);
-                }
-                u[e] = edge_of(s.edge, w, lane.t, e);
-                du[e] = edge_of(s.edge_tangent, w, lane.t, e);
-            }
+            const reverse_neighbors r = load_neighbors(s, L, w, lane, neighbor);
+            float2 mu1 = make_float2(0, 0);
             if (ends && s.mu_bar[l].tangent) mu1 = load_reverse(lane, F, own, L.mu1_bar.tangent);
             const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
-            more = walk_on(w);
+            more = walk_on<1>(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
             float2 value[TILES][2] = {}, slope[TILES][2] = {};
 #pragma unroll
@@ -393,25 +455,15 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
                 for (int e = 0; e < 2; e++)
 #pragma unroll
                     for (int j = 0; j < 2; j++) {
-                        float D = of_pair(q1[e], j), dD = of_pair(dq1[e], j);
-                        if (b > 0) D = dD = 0;
-                        for (int c = 0; c < 3 && b > 0; c++) {
-                            const float v = of_pair(m[e][c], j), dv = of_pair(dm[e][c], j);
-                            if (b == 1) {
-                                D -= of_axis(u[e], c) * v;
-                                dD -= of_axis(du[e], c) * v + of_axis(u[e], c) * dv;
-                            } else {
-                                D += v * of_pair(mu[c], j);
-                                dD += dv * of_pair(mu[c], j) + v * of_pair(moved[c], j);
-                            }
-                        }
-                        const float filter = of_product(W, j, e), change = of_product(dW, j, e) * du[e].w;
+                        float D, dD;
+                        adjoint_of_pair(r, b, e, j, mu, moved, D, dD);
+                        const float filter = of_product(W, j, e), change = of_product(dW, j, e) * r.du[e].w;
                         (j == 0 ? x_bar[b].x : x_bar[b].y) += change * D + filter * dD;
                         tf32_split<PARTS>(of_pair(dx, j) * D + of_pair(x, j) * dD, high[0][2 * e + j], low[0][2 * e + j]);
-                        tf32_split<PARTS>(of_pair(x, j) * D * du[e].w, high[1][2 * e + j], low[1][2 * e + j]);
+                        tf32_split<PARTS>(of_pair(x, j) * D * r.du[e].w, high[1][2 * e + j], low[1][2 * e + j]);
                         const float Y = filter * of_pair(x, j), dY = change * of_pair(x, j) + filter * of_pair(dx, j);
                         for (int c = 0; c < 3 && b == 2; c++)
-                            (j == 0 ? mu_bar[c].x : mu_bar[c].y) += dY * of_pair(m[e][c], j) + Y * of_pair(dm[e][c], j);
+                            (j == 0 ? mu_bar[c].x : mu_bar[c].y) += dY * of_pair(r.m[e][c], j) + Y * of_pair(r.dm[e][c], j);
                     }
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++) {
@@ -421,7 +473,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
                 }
             }
             if (!ends) continue;
-            write_reverse<PARTS>(x_bar, mu_bar, lane, F, own, mu1, L.x_bar.tangent, s.mu_bar[l].tangent);
+            write_reverse<PARTS, 1>(x_bar, mu_bar, lane, F, atom, mu1, L.x_bar.tangent, s.mu_bar[l].tangent);
         }
     }
     write_filter_gradient<TILES>(s, l, lane.slice, gradient);
@@ -429,24 +481,41 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
 
-// Blocks such that each warp has at least one atom and all run at once: one for each slice of some groups of atoms.
-static int blocks_of(const painn_train_step *step, int n_atoms, int most)
+// Groups of atoms of which each warp has one, or SHARES warps, and whose blocks, one for each slice, all run at once.
+static int groups_of(const painn_train_step *step, int n_atoms, int shares, int most)
 {
-    const int slices = step->n_features / 16, warps = THREADS / 32;
-    const int wanted = (n_atoms + warps - 1) / warps, groups = most / slices;
-    return (wanted < groups ? wanted : groups > 0 ? groups : 1) * slices;
+    const int of_block = WARPS / shares, wanted = (n_atoms + of_block - 1) / of_block, groups = most / (step->n_features / 16);
+    return wanted < groups ? wanted : groups > 0 ? groups : 1;
 }
 
-#define EDGE_KERNEL_OF(name, parts) ((parts) == 3 ? name<3> : name<1>)
+// How many groups of pairs a warp takes one after the other.
+static int turns_of(const painn_train_step *step, const painn_train_plan *plan, int shares, int most)
+{
+    const int groups = groups_of(step, plan->n_atoms, shares, most) * WARPS / shares,
+              atoms = (plan->n_atoms + groups - 1) / groups;
+    const int of_row = (plan->n_pairs + PAIR_GROUP * plan->n_atoms - 1) / (PAIR_GROUP * plan->n_atoms);
+    return atoms * ((of_row + shares - 1) / shares);
+}
+
+#define EDGE_KERNEL(name, which) (plan->parts == 3 ? name<3, which> : name<1, which>)
+
+// Where rows are long and atoms few, the warps of a block share a row.
+static int launch_shared(const edge_step &edge, const painn_train_plan *plan, int most, void (*alone)(edge_step),
+                         void (*shared)(edge_step), void *stream)
+{
+    most *= plan->n_multiprocessors;
+    const int shares = turns_of(&edge.s, plan, WARPS, most) < turns_of(&edge.s, plan, 1, most) ? WARPS : 1;
+    const int blocks = groups_of(&edge.s, plan->n_atoms, shares, most) * (edge.s.n_features / 16);
+    return launch(shares > 1 ? shared : alone, blocks, THREADS, 0, 1, plan->overlap, stream, edge);
+}
 
 extern "C" int painn_train_launch_message(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
                                           void *stream)
 {
     const edge_step edge = {*step, l, 0};
-    const int blocks =
-        blocks_of(step, plan->n_atoms, (tangent ? MESSAGE_TANGENT_BLOCKS : MESSAGE_BLOCKS) * plan->n_multiprocessors);
-    return launch(tangent ? EDGE_KERNEL_OF(message_tangent, plan->parts) : EDGE_KERNEL_OF(message, plan->parts), blocks, THREADS,
-                  0, 1, plan->overlap, stream, edge);
+    return tangent ? launch_shared(edge, plan, MESSAGE_TANGENT_BLOCKS, EDGE_KERNEL(message_tangent, 1),
+                                   EDGE_KERNEL(message_tangent, WARPS), stream)
+                   : launch_shared(edge, plan, MESSAGE_BLOCKS, EDGE_KERNEL(message, 1), EDGE_KERNEL(message, WARPS), stream);
 }
 
 extern "C" int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
@@ -454,12 +523,9 @@ extern "C" int painn_train_launch_message_back(const painn_train_step *step, con
 {
     const edge_step edge = {*step, l, l + 1 == step->n_layers};
     if (!tangent)
-        return launch(EDGE_KERNEL_OF(message_back, plan->parts),
-                      blocks_of(step, plan->n_atoms, MESSAGE_BACK_BLOCKS * plan->n_multiprocessors), THREADS, 0, 1, plan->overlap,
-                      stream, edge);
-    const bool small = step->basis_rows == PAINN_TRAIN_SMALL_BASIS;
-    void (*kernel)(edge_step) = plan->parts == 3 ? small ? message_back_tangent<3, 3> : message_back_tangent<3, 4>
-                                : small ? message_back_tangent<1, 3>
-                                                 : message_back_tangent<1, 4>;
+        return launch_shared(edge, plan, MESSAGE_BACK_BLOCKS, EDGE_KERNEL(message_back, 1), EDGE_KERNEL(message_back, WARPS),
+                             stream);
+    void (*kernel)(edge_step) =
+        step->basis_rows == PAINN_TRAIN_SMALL_BASIS ? EDGE_KERNEL(message_back_tangent, 3) : EDGE_KERNEL(message_back_tangent, 4);
     return launch(kernel, step->filter_sums * (step->n_features / 16), THREADS, 0, 1, plan->overlap, stream, edge);
 }

@@ -20,49 +20,56 @@ struct pair_lane {
     int g, t, slice, f; /* f: the first of its two features */
 };
 
-/* A block has a slice of features, its warps have groups of atoms. */
-static __device__ __forceinline__ pair_lane lane_of_pairs(int F, int &group, int &n_groups)
+/* A block has a slice of features, its warps have groups of atoms, or SHARES warps one group. */
+template <int SHARES> static __device__ __forceinline__ pair_lane lane_of_pairs(int F, int &group, int &n_groups)
 {
-    const int lane = (int)threadIdx.x % 32, warps = (int)blockDim.x / 32, slices = F / 16, slice = (int)blockIdx.x % slices;
-    group = (int)blockIdx.x / slices * warps + (int)threadIdx.x / 32;
-    n_groups = (int)gridDim.x / slices * warps;
+    const int lane = (int)threadIdx.x % 32, groups = (int)blockDim.x / 32 / SHARES, slices = F / 16,
+              slice = (int)blockIdx.x % slices;
+    group = (int)blockIdx.x / slices * groups + (int)threadIdx.x / 32 / SHARES;
+    n_groups = (int)gridDim.x / slices * groups;
     return {lane / 4, lane % 4, slice, slice * 16 + lane / 4 * 2};
 }
 
 /* ---- rows */
 
-/* A place in the pairs of up to PAIR_ATOMS consecutive atoms. An atom without pairs has one group without pairs. */
+/* A place in the pairs of up to PAIR_ATOMS consecutive atoms. An atom without pairs has one group without pairs. Of SHARES warps each has every
+ * SHARES-th group of a row, at least one, which may be behind its end. */
 struct pair_walk {
     int rows; /* lane k: first pair of atom k */
     int count, k, p, end;
 };
 
-static __device__ __forceinline__ pair_walk walk_rows(const int32_t *row, int first, int count)
+template <int SHARES> static __device__ __forceinline__ int first_of_share()
+{
+    return SHARES > 1 ? (int)threadIdx.x / 32 % SHARES * PAIR_GROUP : 0;
+}
+
+template <int SHARES> static __device__ __forceinline__ pair_walk walk_rows(const int32_t *row, int first, int count)
 {
     pair_walk w;
     w.rows = row[first + min((int)threadIdx.x % 32, count)];
     w.count = count;
     w.k = 0;
-    w.p = __shfl_sync(0xffffffffu, w.rows, 0);
+    w.p = __shfl_sync(0xffffffffu, w.rows, 0) + first_of_share<SHARES>();
     w.end = __shfl_sync(0xffffffffu, w.rows, 1);
     return w;
 }
 
-static __device__ __forceinline__ bool row_ends(const pair_walk &w)
+template <int SHARES> static __device__ __forceinline__ bool row_ends(const pair_walk &w)
 {
-    return w.p + PAIR_GROUP >= w.end;
+    return w.p + SHARES * PAIR_GROUP >= w.end;
 }
 
 /* The next group; false behind the last one. */
-static __device__ __forceinline__ bool walk_on(pair_walk &w)
+template <int SHARES> static __device__ __forceinline__ bool walk_on(pair_walk &w)
 {
-    if (!row_ends(w)) {
-        w.p += PAIR_GROUP;
+    if (!row_ends<SHARES>(w)) {
+        w.p += SHARES * PAIR_GROUP;
         return true;
     }
     if (w.k + 1 == w.count) return false;
     w.k++;
-    w.p = w.end;
+    w.p = w.end + first_of_share<SHARES>();
     w.end = __shfl_sync(0xffffffffu, w.rows, w.k + 1);
     return true;
 }

@@ -298,6 +298,24 @@ template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds
         });
 }
 
+// q̄ of a layer's input, and ȳ of the update of the layer below, if there is one.
+template <int PARTS, int TANGENT, int N> struct input_back {
+    features_back<TANGENT, N> features;
+    update_adjoint<PARTS, TANGENT, N> below;
+
+    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    {
+        features.load(s, l, e);
+        if (l > 0) below.load(s, l - 1, e);
+    }
+    __device__ __forceinline__ void finish(const painn_train_step &s, int l, const element &e, const numbers<N> &sum) const
+    {
+        numbers<N> y[3];
+        const numbers<N> q = features.finish(s, l, e, sum);
+        if (l > 0) below.finish(s, l - 1, e, q, y);
+    }
+};
+
 template <int PARTS, int TANGENT, int MT, int BLOCKS>
 static __global__ void __launch_bounds__(THREADS, BLOCKS) message_product_back(node_step step)
 {
@@ -308,9 +326,9 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS) message_product_back(n
     const product_operands o = {TANGENT ? from.tangent : from.value, painn_transposed(&s, l, PAINN_W1), F, 0};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, true, MT, MT, 1>(o, s.call, p)) return;
-    each_element<Shape, features_back<TANGENT, 4>, 4, 4>(
-        p, s.call->n_atoms, [&](features_back<TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
-        [&](const features_back<TANGENT, 4> &op, const element &e, int row, int column) {
+    each_element<Shape, input_back<PARTS, TANGENT, 4>, 4, 1>(
+        p, s.call->n_atoms, [&](input_back<PARTS, TANGENT, 4> &op, const element &e) { op.load(s, l, e); },
+        [&](const input_back<PARTS, TANGENT, 4> &op, const element &e, int row, int column) {
             op.finish(s, l, e, sum_of<MT, MT, 1, 4>(0, row, 0, column));
         });
 }
@@ -400,7 +418,9 @@ extern "C" int painn_train_launch_node(const painn_train_step *step, const painn
         return error ? error : launch_product(step, plan, 4, l, tangent, stream);
     }
     case PAINN_UPDATE_NET_BACK: {
-        int error = launch(plan->parts == 3 ? tangent ? output_adjoint<3, 1> : output_adjoint<3, 0>
+        int error = 0;
+        if (l + 1 == step->n_layers) // of the layers below, message_product_back has made ȳ
+            error = launch(plan->parts == 3 ? tangent ? output_adjoint<3, 1> : output_adjoint<3, 0>
                            : tangent ? output_adjoint<1, 1>
                                             : output_adjoint<1, 0>,
                            (plan->n_atoms * step->n_features / ADJOINT_FEATURES + THREADS - 1) / THREADS, THREADS, 0, 1,
