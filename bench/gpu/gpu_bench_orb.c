@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// gpu_bench_orb.c: Orb (untrained, or a model file) on the GPU: the clock, and the errors of energy and forces. Up to 16 atoms they are against
-// the float64 reference, above against the GPU's float32 with portable tiles or, of a fast mode, with any.
+// gpu_bench_orb.c: Orb (untrained, or a model file) on the GPU: the clock, and the errors of energy and forces. Up to 16 atoms
+// they are against the float64 reference, above against the GPU's float32 with portable tiles or, of a fast mode, with any.
 //
-// For each case and precision: device time of a step by events, neighbors searched in the step; the part of it behind the search, as if the graph were given
-// (the sum of the means of those stages); wall time of a call with host arrays. Medians otherwise. One JSON object a line on standard output.
-// Usage: gpu_bench_orb [--calls N] [--case NAME] [--precision NAME] [--no-check] [--no-stages] [--arch NAME] [--model FILE] [--layers N]
+// For each case and precision: device time of a step by events, neighbors searched in the step; the part of it behind the
+// search, as if the graph were given (the sum of the means of those stages); wall time of a call with host arrays. Medians
+// otherwise. One JSON object a line on standard output.
+// Usage: gpu_bench_orb [--calls N] [--case NAME] [--precision NAME] [--no-check] [--no-stages] [--arch NAME] [--model FILE]
+//                      [--layers N]
 //        gpu_bench_orb --xyz CASE     its structure as extended XYZ (needs no GPU)
 #include <math.h>
 

@@ -172,6 +172,7 @@ static void test_networks(void **state)
         snprintf(what, sizeof what, "networks, precision %d", p);
         check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 1, 1.2, 3));
         check_system(what, model, gpu, (mlff_precision)p, support_random_system(1, 0, 1.0, 5));
+        check_system("networks, tiles of one slab", model, gpu, (mlff_precision)p, support_random_system(14, 0, 1.2, 3));
         mlff_evaluator_destroy(gpu);
     }
     unsetenv("MLFF_CUDA_PLAN");

@@ -6,7 +6,7 @@
  * by bulk copies between shared memories, and begins the next layer with its own half. One region of shared memory holds in turn the inputs
  * and both hidden layers of a tile; weights pass through a ring buffer. Two groups of four warps compute: of one plane they share the
  * weights and each has 64 rows, of two planes they share 64 rows and each has half of the block's columns. Three warps fetch weights, one
- * the inputs of the next tile. Blocks are persistent. */
+ * the inputs of the next tile. Blocks are persistent. Where the last round has no more slabs than clusters, its tiles are of one slab each. */
 #ifndef GPU_TILE_NETWORK_CUH
 #define GPU_TILE_NETWORK_CUH
 
@@ -60,16 +60,20 @@ template <class tile> struct network_runner {
     const gpu_network &net;
     char *const shared;
     network_barriers *const barriers;
-    const int rank, cluster, clusters, n_rows, tiles; // n_rows: where the rows end
-    static constexpr int FETCHING = 3;                // warps
-    int slot = 0, parity = 0, turn = 0;               // turn: slots until this warp's next one
+    const int rank, cluster, clusters, n_rows; // n_rows: where the rows end
+    int tiles, whole;                   // whole: tiles of tile::SLABS slabs; the others, at most one of a cluster, have one
+    static constexpr int FETCHING = 3;  // warps
+    int slot = 0, parity = 0, turn = 0; // turn: slots until this warp's next one
 
     __device__ __forceinline__ network_runner(const gpu_network &net_, uint4 *shared_)
         : net(net_), shared((char *)shared_), barriers((network_barriers *)((char *)shared_ + tile::BARRIERS_AT)),
           rank(cluster_rank<tile::BLOCKS>()), cluster((int)blockIdx.x / tile::BLOCKS), clusters((int)gridDim.x / tile::BLOCKS),
-          n_rows(min(*net_.n_rows, net_.first_row + net_.rows)),
-          tiles((max(n_rows - net_.first_row, 0) + tile::ROWS - 1) / tile::ROWS)
+          n_rows(min(*net_.n_rows, net_.first_row + net_.rows))
     {
+        const int slabs = (max(n_rows - net.first_row, 0) + GPU_SLAB - 1) / GPU_SLAB, rounds = slabs / (tile::SLABS * clusters),
+                  rest = slabs - rounds * tile::SLABS * clusters;
+        whole = rest > clusters ? (slabs + tile::SLABS - 1) / tile::SLABS : rounds * clusters;
+        tiles = rest > clusters ? whole : whole + rest;
     }
     __device__ __forceinline__ void next()
     {
@@ -85,7 +89,16 @@ template <class tile> struct network_runner {
     }
     __device__ __forceinline__ int row_of(int number) const
     {
-        return net.first_row + number * tile::ROWS;
+        return net.first_row + min(number, whole) * tile::ROWS + max(number - whole, 0) * GPU_SLAB;
+    }
+    __device__ __forceinline__ int slabs_of(int number) const
+    {
+        return number < whole ? tile::SLABS : 1;
+    }
+    // A block's first tile is computed even if it has no rows.
+    __device__ __forceinline__ bool exists(int number) const
+    {
+        return number == cluster || number < tiles;
     }
     // Block of 8 of k at place `k8` of the order in which a block reads hidden features: its own half first.
     __device__ __forceinline__ int hidden_k8(int k8) const
@@ -147,7 +160,7 @@ template <class tile> struct network_runner {
     __device__ __forceinline__ void fetch_weights(int which, int lane)
     {
         turn = which;
-        for (int number = cluster; number == cluster || number < tiles; number += clusters) {
+        for (int number = cluster; exists(number); number += clusters) {
             for (int k8 = 0; k8 < net.layer[0].inputs / 8; k8 += tile::K8)
                 fetch_slot<tile::COLUMNS, tile::K8>(net.layer[0], rank * tile::COLUMNS, k8, lane);
             for (int k8 = 0; k8 < tile::HIDDEN / 8; k8 += tile::K8)
@@ -162,7 +175,7 @@ template <class tile> struct network_runner {
         constexpr int BYTES = GPU_SLAB * 16; // of a block of 8 columns
         const int blocks = net.input.columns / 8, row = row_of(number);
         int slabs = 0; // that exist
-        while (slabs < tile::SLABS && row + GPU_SLAB * slabs < net.first_row + net.rows) slabs++;
+        while (slabs < slabs_of(number) && row + GPU_SLAB * slabs < net.first_row + net.rows) slabs++;
         if (lane == 0) mbarrier_expect(&barriers->input, tile::planes * slabs * blocks * BYTES);
         __syncwarp();
         for (int k = lane; k < tile::planes * slabs * blocks; k += 32) {
@@ -276,6 +289,17 @@ template <class tile> struct network_runner {
             for (int i = 0; i < N / 2; i++) sum[i] += part[i];
         }
     }
+    // Gives back the weights of a tile in which this group has no slab.
+    __device__ __forceinline__ void skip_weights(int lane)
+    {
+        const int slots = net.layer[0].inputs / 8 / tile::K8 + tile::HIDDEN / 8 / tile::K8 + tile::HIDDEN / 8 / tile::K8_LAST;
+#pragma unroll 1
+        for (int k = 0; k < slots; k++) {
+            mbarrier_wait(barriers->full + slot, parity);
+            if (lane == 0) mbarrier_arrive(barriers->empty + slot);
+            next();
+        }
+    }
     // A warp's arrival in both blocks.
     __device__ __forceinline__ void arrive_in_both(uint64_t *mbarrier, int lane)
     {
@@ -363,10 +387,10 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
     const int row = 16 * (warp % 4) + lane / 4; // of the slab
     char *const mine = run.slab_at(0, slab) + ((run.rank * tile::COLUMNS + column) / 8 + lane % 4) * tile::BLOCK_BYTES + row * 16;
     const auto put = [&](int q, int h, const eight &x) { run.store_hidden(mine + 4 * q * tile::BLOCK_BYTES + h * 128, x); };
-    int parity = 0;
+    int parity = 0, number = run.cluster;
     auto atoms = epilogues.gather(run.row_of(run.cluster) + GPU_SLAB * slab + row, run.n_rows);
     run.copy_constants(epilogues.constants());
-    for (int number = run.cluster; number == run.cluster || number < run.tiles; number += run.clusters, parity ^= 1) {
+    for (; slab == 0 ? run.exists(number) : number < run.whole; number += run.clusters, parity ^= 1) {
         network_place place = {run.row_of(number) + GPU_SLAB * slab + row,
                                run.rank * tile::COLUMNS + column + 8 * (lane % 4),
                                run.n_rows,
@@ -410,6 +434,7 @@ static __device__ __forceinline__ void compute_network(network_runner<tile> &run
         run.arrive_in_both(&run.barriers->released, lane);
         epilogues.finish(sum, place, old, run.constants_of(2), network_exchange<tile>{run, slab, parity, first});
     }
+    if (run.exists(number)) run.skip_weights(lane);
 }
 
 /* A whole block. Epilogues: `constants()` returns the third layer's vectors; `gather(row, n_rows)` returns which rows are added in the first layer, of a
