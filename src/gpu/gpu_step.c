@@ -51,6 +51,7 @@ void gpu_step_choose_rows(gpu_step *step, int given_pairs)
 {
     gpu_neighbors *list = &step->neighbors;
     list->given_pairs = given_pairs;
+    list->drop_ghost_pairs = list->ghost_pairs >= (given_pairs ? GPU_GHOST_PAIRS_NONE : GPU_GHOST_PAIRS_GIVEN);
     const bool transposed = given_pairs == 2 && !list->drop_ghost_pairs;
     list->incoming = transposed ? list->incoming_edges : list->edges;
     list->incoming_length = transposed ? list->incoming_count : list->row_length;

@@ -91,6 +91,9 @@ typedef struct __attribute__((aligned(16))) gpu_edge {
     int32_t shift;   /* of its image: three times 10 bits, + 512 each */
 } gpu_edge;
 
+/* Pairs of two ghosts, which matter to no energy of an owned atom: all that are in the rows, those that the caller gives, none. */
+enum { GPU_GHOST_PAIRS_ALL, GPU_GHOST_PAIRS_GIVEN, GPU_GHOST_PAIRS_NONE };
+
 typedef struct gpu_neighbors {
     /* ---- set by the model */
     double cutoff;                 /* Å */
@@ -100,11 +103,12 @@ typedef struct gpu_neighbors {
     int32_t tag_bits;
     int32_t n_species;    /* atomic numbers 0 … n_species − 1 have table rows */
     const double *offset; /* [n_species] eV per atom; not finite: an element the model does not have */
+    int32_t ghost_pairs;  /* which pairs of two ghosts it needs: GPU_GHOST_PAIRS_… */
 
     /* ---- sizes */
     int32_t atom_capacity, system_capacity, row_capacity;
     int32_t given_pairs;        /* 1: rows come from the caller's pairs; 2: from an asymmetric list of pairs */
-    int32_t drop_ghost_pairs;   /* 1: the cell list and the search of all pairs leave out pairs of two ghosts */
+    int32_t drop_ghost_pairs;   /* 1: the rows leave out pairs of two ghosts */
     int32_t incoming_room;      /* 1: arrays for asymmetric lists are allocated */
     int32_t candidate_capacity; /* of a row of the Verlet list */
     double skin;                /* Å, of the Verlet list */
@@ -197,7 +201,7 @@ typedef struct gpu_plan {
 
 /* Arrays of a step whose sizes are set: pointers relative to `base`; returns their bytes. */
 size_t gpu_step_arena(gpu_step *step, void *base);
-/* Where the rows of a step come from; `given_pairs` as in gpu_neighbors. */
+/* Where the rows of a step come from, and whether they have pairs of two ghosts; `given_pairs` as in gpu_neighbors. */
 void gpu_step_choose_rows(gpu_step *step, int given_pairs);
 
 /* ---- launches. `stream` is a cudaStream_t, the result a cudaError_t. Sizes must have been checked. */

@@ -21,7 +21,6 @@ typedef struct ani_evaluator {
     ani_gpu_step step;     // its gpu is base.step
     void *operands;        // device memory
     int at_once[N_SHAPES]; // clusters that run at once
-    int has_ghosts;        // halo hooks were given: pairs of two ghosts matter to no energy of an own atom, and are not listed
 } ani_evaluator;
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
@@ -69,7 +68,6 @@ static ani_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, cons
 {
     ani_gpu_step step = ((const ani_evaluator *)base)->step;
     step.gpu = *gpu;
-    step.gpu.neighbors.drop_ghost_pairs = ((const ani_evaluator *)base)->has_ghosts && !gpu->neighbors.given_pairs;
     if (ani_gpu_chained(plan)) step.gpu.follows_motion = 0; // the sort of atoms is in between
     step.tile = plan->tile;
     step.cluster = plan->cluster;
@@ -266,8 +264,8 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     ani_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     gpu_evaluator *base = &e->base;
-    e->has_ghosts = options->halo != NULL;
     PLUGIN_TRY(gpu_evaluator_open(base, &ani_kind, model->name, options));
+    if (options->halo) base->step.neighbors.ghost_pairs = GPU_GHOST_PAIRS_GIVEN;
     if (base->hopper) CUDA_TRY(ani_gpu_prepare_wgmma(base->shared_bytes, &wide), "setting up the kernels");
     e->step.wgmma_blocks = wide ? base->n_multiprocessors : 0;
     e->step.gpu = base->step;

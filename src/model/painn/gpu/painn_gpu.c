@@ -318,7 +318,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (options->halo) {
         base->halo = *options->halo;
         base->has_halo = 1;
-        base->step.neighbors.drop_ghost_pairs = 1;
+        base->step.neighbors.ghost_pairs = GPU_GHOST_PAIRS_NONE;
     }
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_GPU_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_GPU_HALVES
