@@ -30,7 +30,8 @@ static inline int orb_fuses_edges(const orb_launcher *l)
     const orb_gpu_step *s = l->step;
     if (!l->hopper || s->conservative || s->hidden != GPU_NETWORK_HIDDEN) return 0;
     if (s->activation != GPU_SHIFTED_SOFTPLUS) return 0; // only Orb-v2's networks
-    return l->tiles == ORB_GPU_TILES_NETWORK || (l->tiles < 0 && l->n_edges >= ORB_GPU_NETWORK_EDGES);
+    const int least = s->numbers == GPU_NUMBER_FLOAT32 ? ORB_GPU_NETWORK_EDGES_FLOAT32 : ORB_GPU_NETWORK_EDGES;
+    return l->tiles == ORB_GPU_TILES_NETWORK || (l->tiles < 0 && l->n_edges >= least);
 }
 
 /* Messages are halves in the fast modes, but not where forces are derivatives: an energy has the same bits with and without its forces. */

@@ -25,7 +25,8 @@ enum {
     ORB_GPU_LATENT = GPU_NORM_WIDTH,
     ORB_GPU_CHUNK = 33792,                    /* edges, or atoms, processed together: 264 tiles of 128 */
     ORB_GPU_TILES_NETWORK = GPU_LINEAR_TILES, /* plan.tile: networks of edges by one kernel each, other products by size */
-    ORB_GPU_NETWORK_EDGES = 2560,             /* by one kernel from so many edges on */
+    ORB_GPU_NETWORK_EDGES = 1800,             /* by one kernel from so many edges on in the fast modes, */
+    ORB_GPU_NETWORK_EDGES_FLOAT32 = 1200,     /* in float32 */
     ORB_GPU_MAX_LAYERS = 16,
     ORB_GPU_MAX_CAP = 128
 };

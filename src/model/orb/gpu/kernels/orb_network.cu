@@ -171,7 +171,7 @@ static __global__ void __launch_bounds__(network_tile<NUMBERS>::THREADS, 1)
 template <int NUMBERS> static int launch_one(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
 {
     typedef network_tile<NUMBERS> tile;
-    const int tiles = (call->net.rows + tile::ROWS - 1) / tile::ROWS, clusters = min(tiles, (int)plan->blocks / tile::BLOCKS);
+    const int slabs = (call->net.rows + GPU_SLAB - 1) / GPU_SLAB, clusters = min(slabs, (int)plan->blocks / tile::BLOCKS);
     return launch(call->projection ? orb_network_kernel<NUMBERS, false> : orb_network_kernel<NUMBERS, true>,
                   clusters * tile::BLOCKS, tile::THREADS, tile::SHARED_BYTES, tile::BLOCKS, plan->overlap, stream, *call, 0);
 }
