@@ -375,7 +375,6 @@ static void take_warning(void *context, const char *text)
     snprintf(warned, sizeof warned, "%s", text);
 }
 
-// A file of many parts, which threads read, gives the frames in their order, one warning, and errors with the line of the file.
 // Copies are found moved, turned, mirrored, with atoms in another order, across a cell's face and rounded; near structures are none.
 static void test_copies(void **state)
 {
@@ -425,6 +424,39 @@ static void test_copies(void **state)
     }
 }
 
+// Independent displacements of a crystal, where means over atoms change in second order only, and one displaced atom.
+static void test_displaced_crystals(void **state)
+{
+    (void)state;
+    static const double lengths[] = {0.01, 0.05, 0.08};
+    for (int k = 0; k < 3; k++) {
+        mlff_dataset *of, *data;
+        mlff_system *system, *moved;
+        int64_t n;
+        assert_ok(mlff_dataset_create(&of));
+        assert_ok(mlff_dataset_create(&data));
+        assert_ok(mlff_system_build("silicon", 216, 0, &system));
+        for (int frame = 0; frame < 40; frame++) {
+            assert_ok(mlff_system_copy(system, &moved));
+            for (int i = 0; i < 3 * moved->n_atoms; i++)
+                moved->positions[i] += lengths[k] * base_random_normal(4, (uint64_t)frame, (uint64_t)i);
+            moved->label_energy = 0;
+            assert_ok(mlff_dataset_add(frame < 20 ? of : data, moved, NULL));
+            moved->positions[5] += 0.01;
+            if (frame < 20) assert_ok(mlff_dataset_add(data, moved, NULL));
+            mlff_system_destroy(moved);
+        }
+        assert_ok(mlff_dataset_copies(data, of, &n, NULL));
+        assert_int_equal(n, 0);
+        assert_ok(mlff_dataset_copies(of, of, &n, NULL));
+        assert_int_equal(n, 20);
+        mlff_system_destroy(system);
+        mlff_dataset_destroy(of);
+        mlff_dataset_destroy(data);
+    }
+}
+
+// A file of many parts, which threads read, gives the frames in their order, one warning, and errors with the line of the file.
 static void test_many_frames(void **state)
 {
     (void)state;
@@ -467,6 +499,7 @@ int main(void)
                                        cmocka_unit_test(test_probes),
                                        cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_copies),
+                                       cmocka_unit_test(test_displaced_crystals),
                                        cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),

@@ -141,7 +141,7 @@ void ranks_sentence(const rank_report *report, char *text, size_t text_bytes)
         return;
     case RANKS_SHORT:
         snprintf(text, text_bytes, "Load imbalance: not judged, as stages were seen in too few steps. %s is long enough.",
-                 report->rows[0].of_gpu ? "A run of 40 looks (--profile-every)" : "A run of 1000 steps");
+                 report->rows[0].of_gpu ? "A run with 40 samples of the stages (--profile-every)" : "A run of 1000 steps");
         return;
     case RANKS_BALANCED:
         snprintf(

@@ -4,9 +4,11 @@
 // A structure is described by numbers that do not change when it is moved, turned, mirrored or its atoms are given in another order:
 // for three powers p and two weights w of the elements
 //     1/N Σ_{i<j} w(Z_i) w(Z_j) (1 - r_ij²/R²)^p,  r_ij < R,
-// with the nearest image along periodic axes, and the scalar products of the cell's periodic vectors, as lengths. Two structures of the
-// same elements whose numbers all agree within TOLERANCE are copies of each other. Positions rounded to 1e-5 Å agree; successive frames
-// of dynamics do not.
+// with the nearest image along periodic axes (of skewed cells the one that rounded coordinates give), and the scalar products of the
+// cell's periodic vectors, as lengths. Around symmetric sites these change in second order only, so that each atom's own sums
+//     Σ_j w(Z_j) (1 - r_ij²/R²)²
+// must agree as well, sorted. Two structures of the same elements whose numbers and sums agree within the tolerances are copies of each
+// other. Positions rounded to 1e-5 Å agree; an atom that is displaced by 0.01 Å does not, nor do successive frames of dynamics.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +19,15 @@
 enum { N_POWERS = 3, N_WEIGHTS = 2, N_NUMBERS = N_POWERS * N_WEIGHTS + 6 };
 #define RANGE 8.0 // Å, R
 #define TOLERANCE 1e-5
+#define ATOM_TOLERANCE 1e-4  // 1e-5 Å changes an atom's sum by some 1e-5, 0.01 Å by some 1e-3
+#define ELEMENT_APART 1000.0 // between sums of two elements: more than an atom's sum has
 
 typedef struct fingerprint {
     double numbers[N_NUMBERS];
     uint64_t elements; // a hash of how many atoms of each there are
     size_t frame;
+    double *atoms; // [n_atoms] their sums, ascending, elements apart
+    int n_atoms;
 } fingerprint;
 
 // Between 0.5 and 1.5, different for each element (multiples of the golden ratio).
@@ -42,8 +48,9 @@ static uint64_t hash_elements(const mlff_system *s)
 }
 
 // Adds the powers of one pair, 0 beyond the range.
-static void add_pair(const mlff_system *s, int i, int j, const double inverse[9], double *numbers)
+static void add_pair(const mlff_system *s, int i, int j, const double inverse[9], fingerprint *print)
 {
+    double *const numbers = print->numbers;
     double d[3], square = 0;
     for (int c = 0; c < 3; c++) d[c] = s->positions[3 * j + c] - s->positions[3 * i + c];
     for (int k = 0; k < 3; k++) {
@@ -54,12 +61,20 @@ static void add_pair(const mlff_system *s, int i, int j, const double inverse[9]
     for (int c = 0; c < 3; c++) square += d[c] * d[c];
     const double near = 1 - square / (RANGE * RANGE);
     if (near <= 0) return;
-    const double weight = element_weight(s->species[i]) * element_weight(s->species[j]);
+    const double of_i = element_weight(s->species[i]), of_j = element_weight(s->species[j]), weight = of_i * of_j;
     double power = near * near;
+    print->atoms[i] += of_j * power;
+    print->atoms[j] += of_i * power;
     for (int p = 0; p < N_POWERS; p++, power *= near * near) {
         numbers[N_WEIGHTS * p] += power;
         numbers[N_WEIGHTS * p + 1] += weight * power;
     }
+}
+
+static int compare_numbers(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
 }
 
 static void describe(const mlff_system *s, fingerprint *print)
@@ -69,9 +84,11 @@ static void describe(const mlff_system *s, fingerprint *print)
     memset(print->numbers, 0, sizeof print->numbers);
     print->elements = hash_elements(s);
     if (periodic) dataset_invert_cell(s->cell, inverse);
+    for (int i = 0; i < s->n_atoms; i++) print->atoms[i] = ELEMENT_APART * s->species[i];
     for (int i = 0; i < s->n_atoms; i++)
-        for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, inverse, print->numbers);
+        for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, inverse, print);
     for (int k = 0; k < N_POWERS * N_WEIGHTS; k++) print->numbers[k] /= s->n_atoms;
+    qsort(print->atoms, (size_t)s->n_atoms, sizeof *print->atoms, compare_numbers);
     double *at = print->numbers + N_POWERS * N_WEIGHTS;
     for (int k = 0; k < 3; k++)
         for (int l = k; l < 3; l++, at++) {
@@ -92,6 +109,9 @@ static bool is_copy(const fingerprint *a, const fingerprint *b)
 {
     for (int k = 0; k < N_NUMBERS; k++)
         if (!(fabs(a->numbers[k] - b->numbers[k]) <= TOLERANCE)) return false;
+    if (a->n_atoms != b->n_atoms) return false;
+    for (int i = 0; i < a->n_atoms; i++)
+        if (!(fabs(a->atoms[i] - b->atoms[i]) <= ATOM_TOLERANCE)) return false;
     return true;
 }
 
@@ -109,10 +129,19 @@ static void describe_some(void *context, const team_member *member)
     }
 }
 
-static mlff_status describe_all(const mlff_dataset *dataset, fingerprint **prints_out)
+// `atoms_out` has the sums of all frames' atoms; the caller frees both arrays.
+static mlff_status describe_all(const mlff_dataset *dataset, fingerprint **prints_out, double **atoms_out)
 {
+    size_t n_atoms = 0;
+    for (size_t f = 0; f < dataset->n_frames; f++) n_atoms += (size_t)dataset->frames[f].system->n_atoms;
     *prints_out = base_alloc(dataset->n_frames, sizeof **prints_out, "descriptions of structures");
-    if (!*prints_out) return MLFF_ERR_MEMORY;
+    *atoms_out = base_alloc(n_atoms, sizeof **atoms_out, "descriptions of atoms");
+    if (!*prints_out || !*atoms_out) return MLFF_ERR_MEMORY;
+    double *at = *atoms_out;
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        (*prints_out)[f].atoms = at;
+        at += (*prints_out)[f].n_atoms = dataset->frames[f].system->n_atoms;
+    }
     team_run(team_size(dataset->n_threads), describe_some, &(description){dataset, *prints_out});
     return MLFF_OK;
 }
@@ -141,11 +170,12 @@ mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset 
 {
     mlff_status status = MLFF_OK;
     fingerprint *prints = NULL, *sorted = NULL;
+    double *atoms = NULL, *sorted_atoms = NULL;
     int64_t n = 0, first[2] = {-1, -1};
     if (!dataset || !of || !n_copies_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_dataset_copies: dataset, of and n_copies_out must be given");
-    MLFF_TRY(describe_all(dataset, &prints));
-    MLFF_TRY(describe_all(of, &sorted));
+    MLFF_TRY(describe_all(dataset, &prints, &atoms));
+    MLFF_TRY(describe_all(of, &sorted, &sorted_atoms));
     qsort(sorted, of->n_frames, sizeof *sorted, compare);
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const int64_t copy = find_copy(sorted, of->n_frames, &prints[f]);
@@ -157,5 +187,7 @@ mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset 
 done:
     base_free(prints);
     base_free(sorted);
+    base_free(atoms);
+    base_free(sorted_atoms);
     return status;
 }

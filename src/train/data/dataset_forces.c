@@ -21,8 +21,9 @@ enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
 #define LEAST_CHANGE 0.02 // eV; smaller ones may be the noise of a self-consistent field
 #define LARGEST_FACTOR 5.0
 #define LARGEST_SHARE 0.25  // of pairs beyond that factor
-#define LARGEST_MEDIAN 1.6  // of the ratios or their inverse, where eight in ten
-#define LARGEST_SPREAD 1.35 // are within this factor of it
+#define BOHR 0.529177       // Å
+#define NEAR_BOHR 1.12      // the median of the ratios is within this factor of it, or of its inverse, where eight in ten
+#define LARGEST_SPREAD 1.35 // are within this factor of the median
 
 // A structure whose forces are this large, root mean square, and this many times the median of all: atoms pressed to half of a bond's
 // length have 60 eV/Å on each of the two, so that only errors are beyond.
@@ -204,14 +205,15 @@ done:
     return status;
 }
 
-// Whether ratios, ascending, are all off by about the same factor.
+// Whether ratios, ascending, are all off by about a Bohr in Å, or its inverse.
 static bool is_scaled(const change *sorted, size_t n)
 {
     const change *deciles[3] = {&sorted[n / 10], &sorted[n / 2], &sorted[n - 1 - n / 10]};
     double ratio[3];
     for (int k = 0; k < 3; k++) ratio[k] = deciles[k]->energy / deciles[k]->by_forces;
     if (!(ratio[0] > 0) || ratio[1] < ratio[0]) return false;
-    return fmax(ratio[1], 1 / ratio[1]) > LARGEST_MEDIAN && ratio[1] < LARGEST_SPREAD * ratio[0] &&
+    const double of_bohr = fmin(ratio[1], 1 / ratio[1]) / BOHR;
+    return of_bohr < NEAR_BOHR && of_bohr > 1 / NEAR_BOHR && ratio[1] < LARGEST_SPREAD * ratio[0] &&
            ratio[2] < LARGEST_SPREAD * ratio[1];
 }
 
