@@ -71,10 +71,11 @@ static void test_divided(void **state)
 {
     (void)state;
     mlff_model *painn = small_painn(), *ani = ani_shaped(&ani_small_2x, 5);
-    mlff_system *crystal = silicon(8), *molecule = ani_random_system(9, 7, 0, 1.2, 61),
+    mlff_system *crystal = silicon(8), *searched_late = silicon(4096), *molecule = ani_random_system(9, 7, 0, 1.2, 61),
                 *liquid = ani_random_system(24, 7, 1, 1.2, 62);
     check("PaiNN, two GPUs", painn, crystal, 0, 1);
     check("PaiNN, one GPU twice", painn, crystal, 1, 1);
+    check("PaiNN, reverses searched for after the forward pass", painn, searched_late, 0, 1);
     setenv("MLFF_CUDA_PLAN", "cell_list=1,fused_search=0", 1); // as for large systems, without pairs of two ghosts
     check("PaiNN, cell list", painn, crystal, 0, 1);
     check("ANI, cell list", ani, liquid, 0, 1);
@@ -91,6 +92,7 @@ static void test_divided(void **state)
         mlff_model_destroy(usual);
     }
     mlff_system_destroy(crystal);
+    mlff_system_destroy(searched_late);
     mlff_system_destroy(molecule);
     mlff_system_destroy(liquid);
     mlff_model_destroy(painn);
