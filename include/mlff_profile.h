@@ -281,7 +281,7 @@ MLFF_API mlff_status mlff_monitor_run(mlff_monitor *monitor, mlff_dynamics *dyna
 /* Windows of n_steps (20 tell enough; 0: none) in which every kernel on the GPU is named and timed, in mlff_monitor_run: so
  * seldom that they cost no more than 0.2 % of the run's time; the first one after a second or so. Fails with MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_monitor_kernels(mlff_monitor *monitor, int64_t n_steps);
-/* What was measured so far; the run may go on. At least one step. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+/* What was measured so far, of several GPUs the first one's; the run may go on. At least one step. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *name, const char *notes, mlff_profile **profile_out);
 /* Writes it. Where several GPUs made the steps each has a file, as a rank of mlff_profile_save_rank. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY, MLFF_ERR_IO. */

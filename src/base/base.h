@@ -36,8 +36,8 @@ void base_free(void *pointer);
 /* Bytes now held through base_alloc and base_grow in this process, and number of allocations so far (tests count them). */
 int64_t base_allocated_bytes(void);
 int64_t base_allocation_count(void);
-/* lock.c: takes the lock of a file that grows in place, or of a folder, until the descriptor is closed; waits up to 2 s for another process's end. `what`
- * is written there ("labels"). No effect on file systems without locks. Fails with MLFF_ERR_IO. */
+/* lock.c: takes the lock of a file that grows in place, or of a folder, until the descriptor is closed; waits up to 2 s for another
+ * process's end. `what` is written there ("labels"). No effect on file systems without locks. Fails with MLFF_ERR_IO. */
 mlff_status base_lock(int descriptor, const char *path, const char *what);
 /* The same for the file that has the name `path`, which is created if absent and opened with `flags` (O_RDONLY, O_RDWR); closing the
  * descriptor ends the lock. */

@@ -26,8 +26,8 @@ void exchange_tables(const exchange *exchange, int domain, domain_motion *motion
 /* Waits for the other domains; false if one has failed. The time counts as waiting. */
 bool exchange_barrier(exchange *exchange, int domain);
 /* Time that the domain spent in its hooks and in exchange_barrier so far, and how much of it waiting for others, ns. */
-/* Of it, ns: what is no part of the evaluator's stages. */
-int64_t exchange_apart(const exchange *exchange, int domain);
 void exchange_times(const exchange *exchange, int domain, double *total_ns, double *wait_ns);
+/* How much of that time is no part of the evaluator's stages, ns. */
+int64_t exchange_apart(const exchange *exchange, int domain);
 
 #endif

@@ -128,12 +128,8 @@ done:
 static void vector_between(const mlff_system *system, const double inverse[9], int i, int j, double v[3])
 {
     const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
-    double shift[3];
     for (int c = 0; c < 3; c++) v[c] = b[c] - a[c];
-    for (int k = 0; k < 3; k++)
-        shift[k] = system->periodic[k] ? round(v[0] * inverse[k] + v[1] * inverse[3 + k] + v[2] * inverse[6 + k]) : 0;
-    for (int k = 0; k < 3; k++)
-        for (int c = 0; c < 3; c++) v[c] -= shift[k] * system->cell[3 * k + c];
+    atoms_take_off_cells(system, inverse, v);
 }
 
 static void count(kind *to, double value, double bin, int n_bins)

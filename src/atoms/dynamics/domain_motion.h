@@ -23,9 +23,9 @@ typedef enum domain_move { MOVE_BEGIN, MOVE_PLACE, MOVE_ADD, MOVE_END, MOVE_COUN
 
 /* Of some atoms together. */
 typedef struct domain_outcome {
-    double sum
-        [3]; /* along x, y, z. begin: eV that Langevin's bath gave, all in the first, else twice the kinetic energy after the kick, eV;
-                    * end, count: twice the kinetic energy, eV */
+    /* Along x, y, z, eV. begin: what Langevin's bath gave, all in the first, else twice the kinetic energy after the kick; end, count:
+     * twice the kinetic energy. */
+    double sum[3];
     int32_t atom; /* row of one whose position or force is not finite or absurd; −1: none */
     int32_t far;  /* 1: one has moved by half the skin since the decomposition */
 } domain_outcome;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // rank_report.c: does one rank compute longer than the others? All ranks make a step together, so parts of the run are the same parts on all
 // of them: the ratio of the slowest rank's computing to the mean of all is taken in each part, and its interval is that of the median over
-// parts. Where a process waited for a CPU its times are the machine's, and nothing is said of the load.
+// parts. Where a process waited for a CPU its times are the machine's, and nothing is said of the load; nor of several GPUs of a process,
+// as it is not known how long their threads waited: what a late launch leaves between two kernels counts as the first one's time.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,13 +62,12 @@ static void fill_row(const mlff_profile *profile, rank_row *row)
 }
 
 // Computing of a profile in one part of the run; NaN where parts are not known.
-static double computing_in(const mlff_profile *profile, bool of_gpu, int block)
+static double computing_in(const mlff_profile *profile, int block)
 {
     double sum = 0;
     int n_known = 0;
     for (int k = 0; k < profile->n_stages; k++) {
         const profile_stage *stage = &profile->stages[k];
-        if (of_gpu && !is_of_kernels(stage)) continue;
         if (is_exchange(stage) || stage->n_blocks != STAGE_BLOCKS) continue;
         sum += stage->blocks_ms[block];
         n_known++;
@@ -87,13 +87,13 @@ static rank_judgement judge(const mlff_profile *const *profiles, rank_report *re
             report->cpu_wait = row->cpu_wait;
             report->crowded = i;
         }
-        if (isnan(report->cpu_wait) && !row->of_gpu) break;
+        if (isnan(report->cpu_wait)) break;
     }
-    if (!report->rows[0].of_gpu && !(report->cpu_wait <= CROWDED)) return RANKS_CROWDED;
+    if (!(report->cpu_wait <= CROWDED)) return RANKS_CROWDED;
     for (int b = 0; b < STAGE_BLOCKS; b++) {
         double mean = 0;
-        for (int i = 0; i < report->n; i++) mean += computing_in(profiles[i], report->rows[i].of_gpu, b) / report->n;
-        ratios[b] = computing_in(profiles[report->slowest], report->rows[report->slowest].of_gpu, b) / mean;
+        for (int i = 0; i < report->n; i++) mean += computing_in(profiles[i], b) / report->n;
+        ratios[b] = computing_in(profiles[report->slowest], b) / mean;
         if (!isfinite(ratios[b])) return RANKS_SHORT;
     }
     if (percentile_interval(ratios, STAGE_BLOCKS, 0.5, &report->ratio) != MLFF_OK || !isfinite(report->ratio.high))
@@ -140,8 +140,8 @@ void ranks_sentence(const rank_report *report, char *text, size_t text_bytes)
                      report->rows[report->crowded].rank, 100 * report->cpu_wait, 100 * CROWDED);
         return;
     case RANKS_SHORT:
-        snprintf(text, text_bytes, "Load imbalance: not judged, as stages were seen in too few steps. %s is long enough.",
-                 report->rows[0].of_gpu ? "A run with 40 samples of the stages (--profile-every)" : "A run of 1000 steps");
+        snprintf(text, text_bytes,
+                 "Load imbalance: not judged, as stages were seen in too few steps. A run of 1000 steps is long enough.");
         return;
     case RANKS_BALANCED:
         snprintf(
@@ -156,9 +156,7 @@ void ranks_sentence(const rank_report *report, char *text, size_t text_bytes)
                  "a step, "
                  "for which the others wait. It owns %.2f times the mean number of atoms.%s",
                  rank, ratio->value, ratio->low, ratio->high, PROFILE_TIME(report->excess_ms), report->atoms_ratio,
-                 report->atoms_ratio > UNBALANCED && !report->rows[0].of_gpu
-                     ? " In LAMMPS, `balance` and `fix balance` move the borders."
-                     : "");
+                 report->atoms_ratio > UNBALANCED ? " In LAMMPS, `balance` and `fix balance` move the borders." : "");
         return;
     }
 }

@@ -13,7 +13,7 @@
 enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000, WINDOW = 32, LIGHT_TIMED = 32, PACE_EVERY = 32 };
 // What we do between two steps: the least, an event or a block, a sample of memory.
 enum { LIGHT, HEAVY, SAMPLED, N_KINDS };
-enum { DOMAINS_MAX = 64 };
+enum { DOMAINS_MAX = 64 }; // as many as a parallel evaluator has
 #define SLOW_SHARE 0.02
 #define SAMPLE_SHARE 0.001 // of the run's time may go into samples of memory
 
@@ -341,6 +341,10 @@ static mlff_status begin_domains(mlff_monitor *m)
         MLFF_TRY(begin_resident(other));
     }
 done:
+    if (status != MLFF_OK) {
+        for (int k = 1; k < m->n_domains; k++) mlff_monitor_destroy(m->others[k - 1]);
+        m->n_domains = 0;
+    }
     return status;
 }
 

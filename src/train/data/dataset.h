@@ -26,8 +26,6 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near
  * structures do not change as their forces say. */
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
-/* The inverse of a cell with three axes, 0 of others, which have no whole cells or only along axes that repeat: then false. */
-bool dataset_invert_cell(const double cell[9], double inverse[9]);
 /* Removes the structures that dataset_check_forces refuses for the size of their forces: of labels by one teacher they are where it
  * fails, not of other units. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "dataset.h"
 #include "device/team.h"
 
@@ -53,11 +54,7 @@ static void add_pair(const mlff_system *s, int i, int j, const double inverse[9]
     double *const numbers = print->numbers;
     double d[3], square = 0;
     for (int c = 0; c < 3; c++) d[c] = s->positions[3 * j + c] - s->positions[3 * i + c];
-    for (int k = 0; k < 3; k++) {
-        if (!s->periodic[k]) continue;
-        const double cells = round(d[0] * inverse[k] + d[1] * inverse[3 + k] + d[2] * inverse[6 + k]);
-        for (int c = 0; c < 3; c++) d[c] -= cells * s->cell[3 * k + c];
-    }
+    atoms_take_off_cells(s, inverse, d);
     for (int c = 0; c < 3; c++) square += d[c] * d[c];
     const double near = 1 - square / (RANGE * RANGE);
     if (near <= 0) return;
@@ -80,10 +77,9 @@ static int compare_numbers(const void *left, const void *right)
 static void describe(const mlff_system *s, fingerprint *print)
 {
     double inverse[9] = {0};
-    const bool periodic = s->periodic[0] || s->periodic[1] || s->periodic[2];
     memset(print->numbers, 0, sizeof print->numbers);
     print->elements = hash_elements(s);
-    if (periodic) dataset_invert_cell(s->cell, inverse);
+    (void)atoms_invert(s->cell, inverse); // without one no whole cells are taken off
     for (int i = 0; i < s->n_atoms; i++) print->atoms[i] = ELEMENT_APART * s->species[i];
     for (int i = 0; i < s->n_atoms; i++)
         for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, inverse, print);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "dataset.h"
 #include "device/team.h"
 
@@ -48,11 +49,7 @@ static double measure(const mlff_system *a, const mlff_system *b, const double i
     for (int i = 0; i < a->n_atoms && largest < LARGEST_MOVE * LARGEST_MOVE; i++) {
         double move[3], square = 0;
         for (int c = 0; c < 3; c++) move[c] = b->positions[3 * i + c] - a->positions[3 * i + c];
-        for (int k = 0; k < 3; k++) {
-            if (!a->periodic[k]) continue;
-            const double cells = round(move[0] * inverse[k] + move[1] * inverse[3 + k] + move[2] * inverse[6 + k]);
-            for (int c = 0; c < 3; c++) move[c] -= cells * a->cell[3 * k + c];
-        }
+        atoms_take_off_cells(a, inverse, move);
         for (int c = 0; c < 3; c++) {
             square += move[c] * move[c];
             sum -= 0.5 * (a->label_forces[3 * i + c] + b->label_forces[3 * i + c]) * move[c];
@@ -63,28 +60,14 @@ static double measure(const mlff_system *a, const mlff_system *b, const double i
     return sqrt(largest);
 }
 
-bool dataset_invert_cell(const double m[9], double inverse[9])
-{
-    const double determinant =
-        m[0] * (m[4] * m[8] - m[5] * m[7]) - m[1] * (m[3] * m[8] - m[5] * m[6]) + m[2] * (m[3] * m[7] - m[4] * m[6]);
-    memset(inverse, 0, 9 * sizeof *inverse);
-    if (determinant == 0) return false;
-    for (int r = 0; r < 3; r++)
-        for (int c = 0; c < 3; c++) {
-            const int r1 = (r + 1) % 3, r2 = (r + 2) % 3, c1 = (c + 1) % 3, c2 = (c + 2) % 3;
-            inverse[3 * c + r] = (m[3 * r1 + c1] * m[3 * r2 + c2] - m[3 * r1 + c2] * m[3 * r2 + c1]) / determinant;
-        }
-    return true;
-}
-
 // The change from the nearest of the structures before this one.
 static bool find_change(const mlff_dataset *dataset, size_t frame, change *change_out)
 {
     const mlff_system *b = dataset->frames[frame].system;
-    double inverse[9], nearest = LARGEST_MOVE;
+    double inverse[9] = {0}, nearest = LARGEST_MOVE;
     bool found = false;
     if (isnan(b->label_energy) || !b->label_forces) return false;
-    if (!dataset_invert_cell(b->cell, inverse) && (b->periodic[0] || b->periodic[1] || b->periodic[2])) return false;
+    if (!atoms_invert(b->cell, inverse) && (b->periodic[0] || b->periodic[1] || b->periodic[2])) return false;
     for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
         const mlff_system *a = dataset->frames[frame - back].system;
         double by_forces;
