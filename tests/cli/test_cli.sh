@@ -350,8 +350,12 @@ test_copies() {
     local judge="verdict student.safetensors --trained-on train.xyz --nve 0 --hot 0 --compare 0"
     run 1 $judge --test turned.xyz
     says 'held_out +FAILED +100 '
+    run 1 $judge --test train.xyz
+    says 'held_out +FAILED +100 '
+    grep -q 'held-out' out && fail "training structures are called held-out"
     run 1 $judge --test other.xyz
     says 'held_out +passed +0 '
+    says 'mean absolute of 1 held-out structures'
     says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0'
     run 1 $judge --test other.xyz --min-speed 0
     grep -q '^speed' out && fail "a speed without a teacher"

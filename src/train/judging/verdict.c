@@ -160,7 +160,7 @@ static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *t
     }
 }
 
-static void judge_errors(const verdict_run *run, const error_sums *usual, const error_sums *strained)
+static void judge_errors(const verdict_run *run, const error_sums *usual, const error_sums *strained, bool held_out)
 {
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
@@ -173,8 +173,7 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     verdict_say(bar, "mean absolute of %" PRId64 " %sstructures; RMSE %.2f, largest %.0f meV/Å%s%s", usual->n_structures,
-                o->trained_on ? "held-out " : "", 1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements,
-                beside);
+                held_out ? "held-out " : "", 1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
                       1e3 * o->max_energy_error, 0);
     // A model of another method or reference differs by nearly the same everywhere; its dynamics do not know that.
@@ -253,15 +252,17 @@ done:
     return status;
 }
 
-// Copies of training structures among those that the student is judged on.
-static mlff_status judge_copies(const verdict_run *run)
+// Copies of training structures among those that the student is judged on. `held_out_out`: they were counted, and are few.
+static mlff_status judge_copies(const verdict_run *run, bool *held_out_out)
 {
     mlff_status status = MLFF_OK;
     int64_t n, first[2];
     const int64_t size = mlff_dataset_size(run->test);
+    *held_out_out = false;
     if (!run->verdict->options.trained_on) return MLFF_OK;
     MLFF_TRY(mlff_dataset_copies(run->test, run->verdict->options.trained_on, &n, first));
     mlff_bar *bar = verdict_add(run->verdict, "held_out", "%", 100.0 * (double)n / (double)size, NAN, MOST_COPIES, 0);
+    *held_out_out = bar->state == MLFF_BAR_PASSED;
     if (n == 0)
         verdict_say(
             bar, "none of %" PRId64 " structures is among the training data, moved, turned or with atoms in another order", size);
@@ -278,9 +279,10 @@ static mlff_status measure_errors(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     error_sums usual = {0}, strained = {0};
-    MLFF_TRY(judge_copies(run));
+    bool held_out;
+    MLFF_TRY(judge_copies(run, &held_out));
     MLFF_TRY(sum_errors(run, &run->student, "errors", &usual, &strained));
-    judge_errors(run, &usual, &strained);
+    judge_errors(run, &usual, &strained, held_out);
     if (run->verdict->options.baseline) MLFF_TRY(judge_baseline(run, 1e3 * usual.force_absolute / (double)usual.n_components));
 done:
     return status;
