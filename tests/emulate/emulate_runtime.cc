@@ -60,6 +60,7 @@ namespace
 struct block {
     size_t bytes;
     bool on_device;
+    int file; // of the pages, if they are shared; -1: they are not
 };
 struct planned_failure {
     std::string function;
@@ -241,6 +242,10 @@ bool legal_index(int index)
 {
     return index >= 0 && index < n_devices();
 }
+size_t whole_pages(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
 cudaError_t allocate(void **memory, size_t bytes, bool device)
 {
     if (device && counts.block_bytes + (int64_t)bytes > memory_bytes()) return answer(cudaErrorMemoryAllocation);
@@ -248,7 +253,7 @@ cudaError_t allocate(void **memory, size_t bytes, bool device)
     void *p = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
     if (!p) return answer(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);
-    blocks[(uintptr_t)p] = {bytes, device};
+    blocks[(uintptr_t)p] = {bytes, device, -1};
     counts.allocations++;
     (device ? counts.blocks : counts.host_blocks)++;
     if (device) counts.block_bytes += (int64_t)bytes;
@@ -263,7 +268,13 @@ cudaError_t release(void *memory, bool device)
     drain_all(); // what still uses it ends first
     (device ? counts.blocks : counts.host_blocks)--;
     if (device) counts.block_bytes -= (int64_t)found->second.bytes;
+    const int file = found->second.file;
+    const size_t bytes = whole_pages(found->second.bytes);
     blocks.erase(found);
+    if (file >= 0) { // a forked child would write into the same heap
+        close(file);
+        if (mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != memory) abort();
+    }
     free(memory);
     return cudaSuccess;
 }
@@ -476,11 +487,19 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
     auto found = blocks.find((uintptr_t)memory);
     if (found == blocks.end() || !found->second.on_device) return answer(cudaErrorInvalidValue);
     drain_all();
-    const size_t bytes = (found->second.bytes + PAGE - 1) / PAGE * PAGE;
-    const shared_block shared = {getpid(), memfd_create("emulated", 0), bytes};
-    if (shared.file < 0 || ftruncate(shared.file, (off_t)bytes) != 0 || write(shared.file, memory, bytes) != (ssize_t)bytes ||
-        mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared.file, 0) != memory)
-        return answer(cudaErrorMemoryAllocation);
+    const size_t bytes = whole_pages(found->second.bytes);
+    int &file = found->second.file;
+    if (file < 0) {
+        const int made = memfd_create("emulated", 0);
+        if (made < 0) return answer(cudaErrorMemoryAllocation);
+        if (ftruncate(made, (off_t)bytes) != 0 || write(made, memory, bytes) != (ssize_t)bytes ||
+            mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, made, 0) != memory) {
+            close(made);
+            return answer(cudaErrorMemoryAllocation);
+        }
+        file = made;
+    }
+    const shared_block shared = {getpid(), file, bytes};
     memcpy(handle, &shared, sizeof shared);
     return cudaSuccess;
 }

@@ -194,6 +194,12 @@ static void test_rows(void **state)
     assert_int_equal(mlff_memory_open(gpu, NULL, &opened), MLFF_ERR_USAGE);
     mlff_device_release(gpu, memory);
     assert_given_back(&before, "rows", 0);
+    // Memory that was shared is the process's alone again: pages of the heap that a forked child writes too corrupt both heaps.
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) assert_null(strstr(line, "memfd:emulated"));
+    fclose(maps);
 }
 
 // Ragged batches equal the reference and single calls; after the first call of a size nothing is allocated and nothing captured, for any
