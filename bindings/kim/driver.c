@@ -5,9 +5,14 @@
 // first computation creates the evaluator. The neighbor list is built here from the coordinates, which KIM allows, so that KIM's
 // own list is never asked for.
 //
-// Environment variables: MLFF_DEVICE (auto), MLFF_PRECISION (float32), OMP_NUM_THREADS.
+// KIM's partial forces are the derivatives by every atom, ghosts too. A simulator whose ghosts are images of its own atoms adds their forces
+// to these, so that any forces on ghosts will do that give the same sums; then the owned atoms are computed in their periodic cell (images.h).
+// LAMMPS is such a simulator; of others the user says so.
+//
+// Environment variables: MLFF_DEVICE (auto), MLFF_PRECISION (float32), MLFF_KIM_GHOSTS (images under LAMMPS, else atoms), OMP_NUM_THREADS.
 #include "driver.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +20,7 @@
 
 #include "extrapolation.h"
 #include "halo.h"
+#include "images.h"
 #include "KIM_ModelDriverHeaders.h"
 #include "rank_profile.h"
 #include "ranks.h"
@@ -24,6 +30,8 @@ typedef struct kim_model {
     mlff_model *model;
     mlff_evaluator *evaluator; // NULL until the first computation
     halo *halo;
+    images *images;        // NULL: not looked for
+    bool of_images;        // the last computation was in a periodic cell, without ghosts
     rank_profile *profile; // NULL: MLFF_PROFILE is not set
     extrapolation told;
     double length, energy;    // units of the simulator in one Å and one eV
@@ -46,6 +54,7 @@ static void destroy(kim_model *m)
     mlff_evaluator_destroy(m->evaluator);
     mlff_model_destroy(m->model);
     halo_destroy(m->halo);
+    images_destroy(m->images);
     free(m->positions);
     free(m->forces);
     free(m->atom_energies);
@@ -90,6 +99,16 @@ static bool get_call(const KIM_ModelComputeArguments *arguments, kim_call *call)
     return !failed;
 }
 
+// Ghosts of other ranks are images of no owned atom.
+static mlff_status look_for_images(kim_model *m, const mlff_model_info *info)
+{
+    const char *said = getenv("MLFF_KIM_GHOSTS");
+    bool wanted = dlsym(RTLD_DEFAULT, "lammps_version") != NULL;
+    const mlff_status status = said && *said ? words_ghosts("MLFF_KIM_GHOSTS", said, &wanted) : MLFF_OK;
+    if (status != MLFF_OK || !wanted || ranks_count() > 1 || !(mlff_model_outputs(m->model) & MLFF_OUTPUT_VIRIALS)) return status;
+    return images_create(info->n_layers * info->cutoff_angstrom, &m->images);
+}
+
 // A device that was chosen, not asked for, may lack a path for this model or precision: then the CPU.
 static mlff_status create_evaluator(kim_model *m)
 {
@@ -111,6 +130,7 @@ static mlff_status create_evaluator(kim_model *m)
     mlff_model_info_get(m->model, &info);
     if (status == MLFF_OK) status = rank_profile_create(evaluator, m->model, ranks_own(), ranks_count(), false, &m->profile);
     if (status == MLFF_OK) status = halo_create(info.cutoff_angstrom, info.n_layers, options.device.kind == MLFF_CPU, &m->halo);
+    if (status == MLFF_OK) status = look_for_images(m, &info);
     if (status == MLFF_OK)
         m->evaluator = evaluator;
     else
@@ -167,6 +187,45 @@ typedef struct kim_step {
     const mlff_batch *batch;
 } kim_step;
 
+static mlff_status compute_batch(const kim_step *step, const int *atom, bool of_images)
+{
+    kim_model *m = step->m;
+    const kim_call *call = step->call;
+    double energy, virial[9];
+    const bool adds_virial = of_images && call->forces;
+    const mlff_results results = {.energies = &energy,
+                                  .atom_energies = call->atom_energies ? m->atom_energies : NULL,
+                                  .forces = call->forces ? m->forces : NULL,
+                                  .virials = call->virial || adds_virial ? virial : NULL,
+                                  .atom_virials = call->atom_virials ? m->atom_virials : NULL};
+    const mlff_status status = mlff_evaluator_compute(m->evaluator, step->batch, &results);
+    if (status != MLFF_OK) return status;
+    const int64_t begin = rank_profile_begin(m->profile);
+    scatter(m, call, atom, step->batch->first_atom[1], energy, virial);
+    for (int k = 0; adds_virial && k < 9; k++) virial[k] *= m->energy;
+    if (adds_virial) images_add_virial(m->images, call->coordinates, virial, call->forces);
+    rank_profile_add(m->profile, RANK_GATHER, begin);
+    return MLFF_OK;
+}
+
+// Owned atoms in a cell, where ghosts are their images and the cell is large enough for the evaluator.
+static mlff_status compute_images(kim_step *step, const double *positions)
+{
+    kim_model *m = step->m;
+    const int *atom;
+    const int64_t begin = rank_profile_begin(m->profile);
+    mlff_status status = images_update(m->images, *step->call->n_atoms, step->call->atomic_numbers, step->call->contributing,
+                                       positions, &step->batch, &atom);
+    rank_profile_add(m->profile, RANK_GATHER, begin);
+    if (status != MLFF_OK || !step->batch) return status;
+    status = compute_batch(step, atom, true);
+    if (status != MLFF_ERR_LIMIT) return status;
+    images_destroy(m->images);
+    m->images = NULL;
+    step->batch = NULL;
+    return MLFF_OK;
+}
+
 static mlff_status compute_step(void *context)
 {
     kim_step *step = context;
@@ -174,7 +233,6 @@ static mlff_status compute_step(void *context)
     const kim_call *call = step->call;
     const int n = *call->n_atoms;
     const int *atom;
-    double energy, virial[9];
 
     int64_t begin = rank_profile_begin(m->profile);
     clear(call);
@@ -183,21 +241,13 @@ static mlff_status compute_step(void *context)
     const double *positions = m->length == 1 ? call->coordinates : m->positions;
     for (size_t k = 0; m->length != 1 && k < 3 * (size_t)n; k++) m->positions[k] = call->coordinates[k] / m->length;
     rank_profile_add(m->profile, RANK_GATHER, begin);
+    if (m->images) status = compute_images(step, positions);
+    if (status != MLFF_OK || step->batch) return status;
     begin = rank_profile_begin(m->profile);
     status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, positions, &step->batch, &atom);
     if (status != MLFF_OK) return status;
     if (halo_neighbors(m->halo)) rank_profile_list(m->profile, begin, halo_neighbors(m->halo));
-    if (step->batch->first_atom[1] == 0) return status; // a process may own no atoms
-    const mlff_results results = {.energies = &energy,
-                                  .atom_energies = call->atom_energies ? m->atom_energies : NULL,
-                                  .forces = call->forces ? m->forces : NULL,
-                                  .virials = call->virial ? virial : NULL,
-                                  .atom_virials = call->atom_virials ? m->atom_virials : NULL};
-    status = mlff_evaluator_compute(m->evaluator, step->batch, &results);
-    begin = rank_profile_begin(m->profile);
-    if (status == MLFF_OK) scatter(m, call, atom, step->batch->first_atom[1], energy, virial);
-    rank_profile_add(m->profile, RANK_GATHER, begin);
-    return status;
+    return step->batch->first_atom[1] == 0 ? status : compute_batch(step, atom, false); // a process may own no atoms
 }
 
 static mlff_status compute_call(kim_model *m, const kim_call *call)
@@ -205,6 +255,7 @@ static mlff_status compute_call(kim_model *m, const kim_call *call)
     kim_step step = {.m = m, .call = call};
     mlff_status status = m->evaluator ? MLFF_OK : create_evaluator(m);
     if (status == MLFF_OK) status = rank_profile_step(m->profile, compute_step, &step);
+    m->of_images = status == MLFF_OK && step.batch->cells;
     if (status == MLFF_OK) rank_profile_atoms(m->profile, step.batch->species, step.batch->owned, step.batch->first_atom[1]);
     return status;
 }
@@ -225,16 +276,17 @@ static void fail_compute(const KIM_ModelCompute *compute, const char *text)
     _exit(EXIT_FAILURE);
 }
 
-// One line in KIM's log: which device and precision this process took.
+// One line in KIM's log: which device and precision this process took, and what it does with ghosts.
 static void log_device(const KIM_ModelCompute *compute, const kim_model *m)
 {
     static const char *const precisions[] = {"", "float32", "float64", "tf32", "bf16"}; // by mlff_precision
-    char device[16], text[128];
+    char device[16], text[192];
     mlff_evaluator_info info;
     mlff_evaluator_info_get(m->evaluator, &info);
     mlff_device_text(info.device, device, sizeof device);
-    snprintf(text, sizeof text, "rank %d on %s, %s, %d CPU threads", ranks_own(), device,
-             precisions[info.precision ? info.precision : MLFF_FLOAT32], info.n_threads);
+    snprintf(text, sizeof text, "rank %d on %s, %s, %d CPU threads; %s", ranks_own(), device,
+             precisions[info.precision ? info.precision : MLFF_FLOAT32], info.n_threads,
+             m->of_images ? "ghosts are periodic images and are not computed" : "ghosts are computed");
     KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_information, text, __LINE__, __FILE__);
 }
 

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +16,13 @@ mlff_status words_precision(const char *origin, const char *word, mlff_precision
             return MLFF_OK;
         }
     return mlff_fail(MLFF_ERR_USAGE, "%s %s is not float32, float64, tf32 or bf16", origin, word);
+}
+
+mlff_status words_ghosts(const char *origin, const char *word, bool *are_images_out)
+{
+    *are_images_out = strcmp(word, "images") == 0;
+    if (*are_images_out || strcmp(word, "atoms") == 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_USAGE, "%s %s is not images or atoms", origin, word);
 }
 
 static mlff_status read_threads(const char *word, int *n_out)

@@ -3,10 +3,15 @@
 #ifndef WORDS_H
 #define WORDS_H
 
+#include <stdbool.h>
+
 #include "mlff.h"
 
 /* "float32", "float64", "tf32" or "bf16"; `origin` names it in the error. Fails with MLFF_ERR_USAGE. */
 mlff_status words_precision(const char *origin, const char *word, mlff_precision *precision_out);
+
+/* "images" or "atoms"; `origin` names it in the error. Fails with MLFF_ERR_USAGE. */
+mlff_status words_ghosts(const char *origin, const char *word, bool *are_images_out);
 
 /* The keywords of pair_style mlff, each with its value: precision, device, threads. device_out: the last device named; unchanged where none
  * is. Fails with MLFF_ERR_USAGE. */

@@ -130,10 +130,19 @@ test_lammps() {
     compare silicon.safetensors Silicon_PaiNN 1 silicon 1
     compare silicon.safetensors Silicon_PaiNN 1 silicon 3
     compare silicon.safetensors Silicon_PaiNN 1 triclinic 2
+    compare silicon.safetensors Silicon_PaiNN 1 slab 2
     compare water.safetensors Water_PaiNN 1 water 3
     compare water.safetensors Water_PaiNN 1 molecule 1
     compare ani.safetensors Water_ANI 1 molecule 1
     compare ani.safetensors Water_ANI 1 water 3
+    grep -q 'ghosts are periodic images and are not computed' kim.log || fail "kim.log: $(grep 'on cpu' kim.log)"
+    export MLFF_KIM_GHOSTS=atoms # of their own: all are computed
+    rm kim.log
+    compare silicon.safetensors Silicon_PaiNN 1 silicon 1
+    compare silicon.safetensors Silicon_PaiNN 1 triclinic 2
+    compare ani.safetensors Water_ANI 1 water 3
+    grep -q 'ghosts are computed' kim.log || fail "kim.log: $(grep 'on cpu' kim.log)"
+    lammps_fails "mlff: kim: .*MLFF_KIM_GHOSTS both is not images or atoms" MLFF_KIM_GHOSTS=both -var model Water_ANI
 }
 
 test_mpi() {
@@ -163,7 +172,7 @@ test_nve() {
     is_close "$(sed 's/.* //' drift.1)" "$(sed 's/.* //' drift.2)" 1e-6
 }
 
-# An emulated GPU (MLFF_CUDA_PLUGIN): one water molecule and its ghosts, and each rank its own device.
+# An emulated GPU (MLFF_CUDA_PLUGIN): water with ghosts, and each rank its own device.
 test_gpu() {
     needs lmp python3 mpirun
     [ -n "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin"; exit 77; }
@@ -172,6 +181,7 @@ test_gpu() {
     run 0 kim install water.safetensors --name Water_PaiNN
     tolerance=1e-5 virials=no # eV, eV/Å: float32 sums
     compare water.safetensors Water_PaiNN 1 molecule 1
+    compare water.safetensors Water_PaiNN 1 water 2
     compare water.safetensors Water_PaiNN 2 molecule 1
     grep -q 'on cuda:0' kim.log && grep -q 'on cuda:1' kim.log || fail "the ranks' devices: $(grep -o 'on cuda:.' kim.log | sort | uniq -c)"
     lammps_fails "mlff: kim: .*virials of atoms are computed on one CPU only" X=0 -var model Water_PaiNN
