@@ -232,7 +232,7 @@ static void test_crystals(void **unused)
     }
 }
 
-// As in dynamics at constant pressure: atoms move, the cell changes, lists are made anew with atoms taken back into the cell.
+// As in dynamics at constant pressure: atoms move, the cell changes, lists are made again, with atoms taken back into the cell.
 static void test_trajectory(void **unused)
 {
     (void)unused;
