@@ -257,11 +257,17 @@ static void lying_headers_are_refused(void **state)
                    data, 16, MLFF_ERR_FORMAT, "tensor x appears twice");
     expect_refusal("{\"x\":{\"dtype\":\"I32\",\"shape\":[4],\"data_offsets\":[0,16]}}", data, 16, MLFF_ERR_UNSUPPORTED, "I32");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[-4],\"data_offsets\":[0,16]}}", data, 16, MLFF_ERR_FORMAT,
-                   "impossible shape");
-    expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,16]}}", data, 16, MLFF_ERR_FORMAT,
-                   "impossible shape");
+                   "tensor x has the impossible shape [-4]");
+    expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[-8],\"data_offsets\":[0,-32]}}", data, 16, MLFF_ERR_FORMAT,
+                   "tensor x has the impossible shape [-8]");
+    expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[2,1.5],\"data_offsets\":[0,12]}}", data, 16, MLFF_ERR_FORMAT,
+                   "tensor x has the impossible shape [2,1.5]");
+    expect_refusal("{\"x\":{\"dtype\":\"I32\",\"shape\":[\"4\"],\"data_offsets\":[0,99]}}", data, 16, MLFF_ERR_FORMAT,
+                   "tensor x has the impossible shape [\"4\"]");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,16]}}", data, 16,
-                   MLFF_ERR_FORMAT, "impossible shape");
+                   MLFF_ERR_FORMAT, "tensor x has the impossible shape [4294967296,4294967296]");
+    expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,16]}}", data, 16, MLFF_ERR_FORMAT,
+                   "expected dtype, shape");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,4],\"data_offsets\":[0,16]}}", data, 16, MLFF_ERR_FORMAT,
                    "5 dimensions");
     expect_refusal("{\"x\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[16,0]}}", data, 16, MLFF_ERR_FORMAT,

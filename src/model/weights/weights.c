@@ -155,9 +155,13 @@ bool weights_utf8_valid(const char *bytes, size_t length)
     return true;
 }
 
+enum { MAX_DIMENSIONS = 4 };
+
 typedef struct entry {
     const cJSON *json;
     int64_t begin, end;
+    int64_t shape[MAX_DIMENSIONS];
+    int n_dimensions;
 } entry;
 
 // A count in JSON: a whole number that a double holds exactly.
@@ -212,6 +216,29 @@ done:
     return status;
 }
 
+static mlff_status read_shape(const char *path, const cJSON *shape, entry *to)
+{
+    const char *name = to->json->string;
+    char text[160];
+    int64_t bytes = 8; // of an element, at most
+    to->n_dimensions = cJSON_GetArraySize(shape);
+    if (to->n_dimensions > MAX_DIMENSIONS)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has %d dimensions; at most %d are read", path, name, to->n_dimensions,
+                         MAX_DIMENSIONS);
+    for (int d = 0; d < to->n_dimensions; d++) {
+        int64_t *size = &to->shape[d];
+        if (!count_of(cJSON_GetArrayItem(shape, d), size) || (*size > 0 && bytes > INT64_MAX / *size)) {
+            if (!cJSON_PrintPreallocated((cJSON *)(uintptr_t)shape, text, sizeof text, 0)) snprintf(text, sizeof text, "[…]");
+            return mlff_fail(MLFF_ERR_FORMAT,
+                             "%s: tensor %s has the impossible shape %s; sizes are whole numbers from 0, their product times 8 "
+                             "at most 2^63 - 1",
+                             path, name, text);
+        }
+        bytes *= *size;
+    }
+    return MLFF_OK;
+}
+
 // Finds the tensors' places in the data: sorted, without holes or overlaps, exactly filling it.
 static mlff_status read_entries(const char *path, const cJSON *root, int64_t data_bytes, entry *entries, size_t n)
 {
@@ -223,8 +250,13 @@ static mlff_status read_entries(const char *path, const cJSON *root, int64_t dat
         if (item->string[0] == 0 || strlen(item->string) > MAX_NAME_BYTES)
             return mlff_fail(MLFF_ERR_FORMAT, "%s: a tensor's name has %zu bytes; 1 to %d are read", path, strlen(item->string),
                              MAX_NAME_BYTES);
-        const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
-        if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(offsets) ||
+        const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets"),
+                    *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
+        entries[i].json = item;
+        // First the shape: from an impossible one a writer computes impossible offsets.
+        const mlff_status status = cJSON_IsArray(shape) ? read_shape(path, shape, &entries[i]) : MLFF_OK;
+        if (status != MLFF_OK) return status;
+        if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(shape) || !cJSON_IsArray(offsets) ||
             cJSON_GetArraySize(offsets) != 2 || !count_of(cJSON_GetArrayItem(offsets, 0), &entries[i].begin) ||
             !count_of(cJSON_GetArrayItem(offsets, 1), &entries[i].end) || entries[i].end < entries[i].begin)
             return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s: expected dtype, shape and data_offsets [begin, end]", path,
@@ -233,7 +265,7 @@ static mlff_status read_entries(const char *path, const cJSON *root, int64_t dat
             return mlff_fail(MLFF_ERR_FORMAT,
                              "%s: tensor %s ends at data byte %" PRId64 ", the file holds %" PRId64 ": it is truncated", path,
                              item->string, entries[i].end, data_bytes);
-        entries[i++].json = item;
+        i++;
     }
     qsort(entries, n, sizeof *entries, by_begin);
     int64_t end = 0;
@@ -253,28 +285,18 @@ static mlff_status read_tensor(const char *path, const entry *from, const char *
 {
     const char *name = from->json->string;
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(from->json, "dtype");
-    const cJSON *dimensions = cJSON_GetObjectItemCaseSensitive(from->json, "shape");
-    int64_t shape[4] = {0};
-    int n_dimensions = cJSON_GetArraySize(dimensions);
-
-    if (!cJSON_IsString(dtype) || !cJSON_IsArray(dimensions))
+    if (!cJSON_IsString(dtype))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
     int is_double = strcmp(dtype->valuestring, "F64") == 0;
     if (!is_double && strcmp(dtype->valuestring, "F32") != 0)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: tensor %s has dtype %.16s; only F32 and F64 are read", path, name,
                          dtype->valuestring);
-    if (n_dimensions > 4)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has %d dimensions; at most 4 are read", path, name, n_dimensions);
     int64_t bytes = is_double ? 8 : 4;
-    for (int d = 0; d < n_dimensions; d++) {
-        if (!count_of(cJSON_GetArrayItem(dimensions, d), &shape[d]) || (shape[d] > 0 && bytes > INT64_MAX / shape[d]))
-            return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has an impossible shape", path, name);
-        bytes *= shape[d];
-    }
+    for (int d = 0; d < from->n_dimensions; d++) bytes *= from->shape[d];
     if (bytes != from->end - from->begin)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s: its shape needs %" PRId64 " bytes, its data_offsets span %" PRId64,
                          path, name, bytes, from->end - from->begin);
-    model_tensor *tensor = weights_add(weights, name, is_double, n_dimensions, shape);
+    model_tensor *tensor = weights_add(weights, name, is_double, from->n_dimensions, from->shape);
     if (!tensor) return MLFF_ERR_MEMORY;
     memcpy(tensor->data, data + from->begin, (size_t)bytes);
     return MLFF_OK;
