@@ -20,9 +20,6 @@
 double atoms_mass(const mlff_system *system, int i);
 /* The inverse of a 3 × 3 matrix; with rows of a cell, v · inverse are the fractions of v. False where it has none. */
 bool atoms_invert(const double m[9], double inverse[9]);
-/* Takes whole cells off v, Å, along the periodic axes, so that fractions are at most a half: the nearest image in cells that are not skewed.
- * `inverse` of the cell, by atoms_invert. */
-void atoms_take_off_cells(const mlff_system *system, const double inverse[9], double v[3]);
 /* Takes the momentum of the whole out of the velocities. */
 void atoms_stop_drift(mlff_system *system);
 /* Forgets what a file said about the energy, forces and stress of these positions. */

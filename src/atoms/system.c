@@ -323,12 +323,3 @@ bool atoms_invert(const double m[9], double inverse[9])
     for (int k = 0; k < 9; k++) inverse[k] = c[k] / determinant;
     return true;
 }
-
-void atoms_take_off_cells(const mlff_system *system, const double inverse[9], double v[3])
-{
-    double cells[3];
-    for (int k = 0; k < 3; k++)
-        cells[k] = system->periodic[k] ? round(v[0] * inverse[k] + v[1] * inverse[3 + k] + v[2] * inverse[6 + k]) : 0;
-    for (int k = 0; k < 3; k++)
-        for (int c = 0; c < 3; c++) v[c] -= cells[k] * system->cell[3 * k + c];
-}

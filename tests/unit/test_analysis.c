@@ -64,14 +64,16 @@ static void lattice_has_its_shells(void **state)
     mlff_system_destroy(aluminum);
 }
 
-// Steps of variance s² along each axis each frame: <d²> = 3 s² lag, D = s² / (2 frame time); wrapped into the cell.
-static void random_walk_diffuses(void **state)
+// Steps of variance s² along each axis each frame: <d²> = 3 s² lag, D = s² / (2 frame time); wrapped into the cube, which skewed vectors
+// of the same lattice may describe.
+static void check_random_walk(bool skewed)
 {
-    (void)state;
     enum { N = 200, FRAMES = 1000 };
+    static const double vectors[9] = {7, 0, 0, 21, 7, 0, 14, -28, 7};
     const double s = 0.3, frame_fs = 2;
     mlff_msd *msd;
     mlff_system *walkers = cube(N, 7);
+    if (skewed) memcpy(walkers->cell, vectors, sizeof vectors);
     double values[3], diffusion, half_width;
     assert_ok(mlff_msd_create(frame_fs, 0, &msd));
     for (int frame = 0; frame < FRAMES; frame++) {
@@ -90,6 +92,13 @@ static void random_walk_diffuses(void **state)
     assert_true(half_width > 0 && half_width < 0.2 * expected);
     mlff_msd_destroy(msd);
     mlff_system_destroy(walkers);
+}
+
+static void random_walk_diffuses(void **state)
+{
+    (void)state;
+    check_random_walk(false);
+    check_random_walk(true);
 }
 
 static void refuses(void **state)

@@ -4,8 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "atoms/atoms.h"
 #include "atoms/elements/covalent.h"
+#include "atoms/images.h"
+#include "base/base.h"
 #include "mlff_analysis.h"
 
 enum { BOND_BINS = 500, ANGLE_BINS = 180, MOST_KINDS = 256, MOST_ANGLES = 8000000 };
@@ -124,12 +125,12 @@ done:
     return status;
 }
 
-// From atom i to the nearest image of atom j, as far as the axes repeat.
-static void vector_between(const mlff_system *system, const double inverse[9], int i, int j, double v[3])
+// From atom i to the nearest image of atom j.
+static void vector_between(const mlff_system *system, const atoms_images *images, int i, int j, double v[3])
 {
     const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
     for (int c = 0; c < 3; c++) v[c] = b[c] - a[c];
-    atoms_take_off_cells(system, inverse, v);
+    atoms_nearest_image(images, v);
 }
 
 static void count(kind *to, double value, double bin, int n_bins)
@@ -149,24 +150,23 @@ static double length_of(const double v[3])
 
 mlff_status mlff_geometry_add(mlff_geometry *g, const mlff_system *system)
 {
-    double inverse[9] = {0}, u[3], v[3];
+    double u[3], v[3];
+    atoms_images images;
     const mlff_status status = mlff_system_check(system, "bonds");
     if (status != MLFF_OK) return status;
     if (system->n_atoms != g->n_atoms)
         return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
                          (long long)g->n_frames);
-    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
-    if (periodic && !atoms_invert(system->cell, inverse))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "bonds across a boundary need a cell with three vectors");
+    atoms_images_make(system, &images);
     for (size_t k = 0; k < g->n_bonds; k++) {
-        vector_between(system, inverse, g->bonds[k].atoms[0], g->bonds[k].atoms[1], v);
+        vector_between(system, &images, g->bonds[k].atoms[0], g->bonds[k].atoms[1], v);
         const double length = length_of(v);
         count(&g->kinds[g->bonds[k].kind], length, length / BOND_RANGE * BOND_BINS, BOND_BINS);
     }
     for (size_t k = 0; k < g->n_angles; k++) {
         const int *atoms = g->angles[k].atoms;
-        vector_between(system, inverse, atoms[1], atoms[0], u);
-        vector_between(system, inverse, atoms[1], atoms[2], v);
+        vector_between(system, &images, atoms[1], atoms[0], u);
+        vector_between(system, &images, atoms[1], atoms[2], v);
         const double cosine = (u[0] * v[0] + u[1] * v[1] + u[2] * v[2]) / (length_of(u) * length_of(v));
         const double degrees = acos(fmax(-1, fmin(1, cosine))) * (180 / BASE_PI);
         count(&g->kinds[g->angles[k].kind], degrees, fmin(degrees, 179.9), ANGLE_BINS);

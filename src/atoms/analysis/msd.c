@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/images.h"
 #include "base/base.h"
 #include "mlff_analysis.h"
 
@@ -45,30 +46,9 @@ static mlff_status begin(mlff_msd *msd, const mlff_system *system)
     return MLFF_OK;
 }
 
-static void cross(const double *a, const double *b, double out[3])
-{
-    for (int x = 0; x < 3; x++) out[x] = a[(x + 1) % 3] * b[(x + 2) % 3] - a[(x + 2) % 3] * b[(x + 1) % 3];
-}
-
-// Rows: d · reciprocal[k] is the component of d along cell vector k.
-static void reciprocal_of(const double *cell, double reciprocal[9])
-{
-    for (int k = 0; k < 3; k++) cross(cell + 3 * ((k + 1) % 3), cell + 3 * ((k + 2) % 3), reciprocal + 3 * k);
-    const double determinant = cell[0] * reciprocal[0] + cell[1] * reciprocal[1] + cell[2] * reciprocal[2];
-    for (int k = 0; k < 9; k++) reciprocal[k] /= determinant;
-}
-
-static void nearest_image(const double *cell, const double *reciprocal, double d[3])
-{
-    double shift[3];
-    for (int k = 0; k < 3; k++)
-        shift[k] = round(d[0] * reciprocal[3 * k] + d[1] * reciprocal[3 * k + 1] + d[2] * reciprocal[3 * k + 2]);
-    for (int x = 0; x < 3; x++) d[x] -= shift[0] * cell[x] + shift[1] * cell[3 + x] + shift[2] * cell[6 + x];
-}
-
 mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system)
 {
-    double reciprocal[9];
+    atoms_images images;
     mlff_status status = mlff_system_check(system, "displacements");
     if (status == MLFF_OK && msd->n_frames == 0 && !msd->last) status = begin(msd, system);
     if (status != MLFF_OK) return status;
@@ -83,13 +63,13 @@ mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system)
     const size_t n = 3 * (size_t)msd->n_chosen, begin_row = (size_t)msd->n_frames * n;
     status = base_grow(&msd->positions, &msd->capacity, begin_row + n, sizeof *msd->positions, "displacements");
     if (status != MLFF_OK) return status;
-    if (n_periodic) reciprocal_of(system->cell, reciprocal);
+    atoms_images_make(system, &images);
     double *row = msd->positions + begin_row, *last = msd->last;
     for (int i = 0; i < system->n_atoms; i++) {
         if (!is_chosen(msd, system, i)) continue;
         double d[3];
         for (int x = 0; x < 3; x++) d[x] = system->positions[3 * (size_t)i + x] - (msd->n_frames ? last[x] : 0);
-        if (n_periodic && msd->n_frames) nearest_image(system->cell, reciprocal, d);
+        if (msd->n_frames) atoms_nearest_image(&images, d);
         for (int x = 0; x < 3; x++) row[x] = (msd->n_frames ? (row - n)[x] : 0) + d[x];
         memcpy(last, system->positions + 3 * (size_t)i, 3 * sizeof *last);
         row += 3;

@@ -4,8 +4,8 @@
 // A structure is described by numbers that do not change when it is moved, turned, mirrored or its atoms are given in another order:
 // for three powers p and two weights w of the elements
 //     1/N Σ_{i<j} w(Z_i) w(Z_j) (1 - r_ij²/R²)^p,  r_ij < R,
-// with the nearest image along periodic axes (of skewed cells the one that rounded coordinates give), and the scalar products of the
-// cell's periodic vectors, as lengths. Around symmetric sites these change in second order only, so that each atom's own sums
+// with the nearest image along periodic axes, and the scalar products of the cell's periodic vectors, as lengths. Around
+// symmetric sites these change in second order only, so that each atom's own sums
 //     Σ_j w(Z_j) (1 - r_ij²/R²)²
 // must agree as well, sorted. Two structures of the same elements whose numbers and sums agree within the tolerances are copies of each
 // other. Positions rounded to 1e-5 Å agree; an atom that is displaced by 0.01 Å does not, nor do successive frames of dynamics.
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "atoms/atoms.h"
+#include "atoms/images.h"
 #include "dataset.h"
 #include "device/team.h"
 
@@ -49,12 +49,12 @@ static uint64_t hash_elements(const mlff_system *s)
 }
 
 // Adds the powers of one pair, 0 beyond the range.
-static void add_pair(const mlff_system *s, int i, int j, const double inverse[9], fingerprint *print)
+static void add_pair(const mlff_system *s, int i, int j, const atoms_images *images, fingerprint *print)
 {
     double *const numbers = print->numbers;
     double d[3], square = 0;
     for (int c = 0; c < 3; c++) d[c] = s->positions[3 * j + c] - s->positions[3 * i + c];
-    atoms_take_off_cells(s, inverse, d);
+    atoms_nearest_image(images, d);
     for (int c = 0; c < 3; c++) square += d[c] * d[c];
     const double near = 1 - square / (RANGE * RANGE);
     if (near <= 0) return;
@@ -76,13 +76,13 @@ static int compare_numbers(const void *left, const void *right)
 
 static void describe(const mlff_system *s, fingerprint *print)
 {
-    double inverse[9] = {0};
+    atoms_images images;
     memset(print->numbers, 0, sizeof print->numbers);
     print->elements = hash_elements(s);
-    (void)atoms_invert(s->cell, inverse); // without one no whole cells are taken off
+    atoms_images_make(s, &images);
     for (int i = 0; i < s->n_atoms; i++) print->atoms[i] = ELEMENT_APART * s->species[i];
     for (int i = 0; i < s->n_atoms; i++)
-        for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, inverse, print);
+        for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, &images, print);
     for (int k = 0; k < N_POWERS * N_WEIGHTS; k++) print->numbers[k] /= s->n_atoms;
     qsort(print->atoms, (size_t)s->n_atoms, sizeof *print->atoms, compare_numbers);
     double *at = print->numbers + N_POWERS * N_WEIGHTS;

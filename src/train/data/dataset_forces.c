@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "atoms/atoms.h"
+#include "atoms/images.h"
 #include "dataset.h"
 #include "device/team.h"
 
@@ -42,14 +42,14 @@ static bool is_same_kind(const mlff_system *a, const mlff_system *b)
            memcmp(a->periodic, b->periodic, sizeof a->periodic) == 0 && memcmp(a->cell, b->cell, sizeof a->cell) == 0;
 }
 
-// The largest move of an atom from a to b, Å, and what the forces say of the change of energy. Whole cells are taken off a move.
-static double measure(const mlff_system *a, const mlff_system *b, const double inverse[9], double *by_forces)
+// The largest move of an atom from a to b, Å, and what the forces say of the change of energy. A move is to the nearest image.
+static double measure(const mlff_system *a, const mlff_system *b, const atoms_images *images, double *by_forces)
 {
     double largest = 0, sum = 0;
     for (int i = 0; i < a->n_atoms && largest < LARGEST_MOVE * LARGEST_MOVE; i++) {
         double move[3], square = 0;
         for (int c = 0; c < 3; c++) move[c] = b->positions[3 * i + c] - a->positions[3 * i + c];
-        atoms_take_off_cells(a, inverse, move);
+        atoms_nearest_image(images, move);
         for (int c = 0; c < 3; c++) {
             square += move[c] * move[c];
             sum -= 0.5 * (a->label_forces[3 * i + c] + b->label_forces[3 * i + c]) * move[c];
@@ -64,15 +64,16 @@ static double measure(const mlff_system *a, const mlff_system *b, const double i
 static bool find_change(const mlff_dataset *dataset, size_t frame, change *change_out)
 {
     const mlff_system *b = dataset->frames[frame].system;
-    double inverse[9] = {0}, nearest = LARGEST_MOVE;
+    double nearest = LARGEST_MOVE;
     bool found = false;
+    atoms_images images;
     if (isnan(b->label_energy) || !b->label_forces) return false;
-    if (!atoms_invert(b->cell, inverse) && (b->periodic[0] || b->periodic[1] || b->periodic[2])) return false;
+    atoms_images_make(b, &images);
     for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
         const mlff_system *a = dataset->frames[frame - back].system;
         double by_forces;
         if (isnan(a->label_energy) || !a->label_forces || !is_same_kind(a, b)) continue;
-        const double move = measure(a, b, inverse, &by_forces);
+        const double move = measure(a, b, &images, &by_forces);
         if (!(move < nearest)) continue;
         nearest = move;
         *change_out = (change){frame, b->label_energy - a->label_energy, by_forces};

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "atoms/atoms.h"
 #include "atoms/elements/covalent.h"
+#include "atoms/images.h"
 
 // ---- distances ------------------------------------------------------------------------------------------------------
 
@@ -23,26 +23,22 @@ void distance_histogram_free(distance_histogram *histogram)
     histogram->count = NULL;
 }
 
-// Length of the shortest image of a vector where all three axes repeat and the cell is not too oblique; else its own.
-static double image_length(const mlff_system *system, bool wraps, const double inverse[9], const double v[3])
+// From atom i to the nearest image of atom j.
+static double image_distance(const mlff_system *system, const atoms_images *images, int i, int j)
 {
-    double r[3] = {v[0], v[1], v[2]};
-    for (int a = 0; wraps && a < 3; a++) {
-        if (!system->periodic[a]) continue;
-        const double fraction = v[0] * inverse[a] + v[1] * inverse[3 + a] + v[2] * inverse[6 + a], n = floor(fraction + 0.5);
-        for (int c = 0; c < 3; c++) r[c] -= n * system->cell[3 * a + c];
-    }
+    const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
+    double r[3] = {b[0] - a[0], b[1] - a[1], b[2] - a[2]};
+    atoms_nearest_image(images, r);
     return sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]);
 }
 
 void distance_histogram_add(distance_histogram *histogram, const mlff_system *system)
 {
-    double inverse[9] = {0};
-    const bool wraps = atoms_invert(system->cell, inverse);
+    atoms_images images;
+    atoms_images_make(system, &images);
     for (int i = 0; i < system->n_atoms; i++)
         for (int j = i + 1; j < system->n_atoms; j++) {
-            const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
-            const double d = image_length(system, wraps, inverse, (double[3]){b[0] - a[0], b[1] - a[1], b[2] - a[2]});
+            const double d = image_distance(system, &images, i, j);
             const double bin = d / histogram->width;
             if (bin < histogram->n_bins) {
                 histogram->count[(int)bin] += 1;
@@ -67,13 +63,12 @@ double analysis_distance(const double *a, const double *b, int n)
 mlff_status bond_list_create(const mlff_system *system, bond_list *bonds)
 {
     mlff_status status = MLFF_OK;
-    double inverse[9] = {0};
-    const bool wraps = atoms_invert(system->cell, inverse);
+    atoms_images images;
+    atoms_images_make(system, &images);
     *bonds = (bond_list){0};
     for (int i = 0; i < system->n_atoms; i++)
         for (int j = i + 1; j < system->n_atoms; j++) {
-            const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
-            const double d = image_length(system, wraps, inverse, (double[3]){b[0] - a[0], b[1] - a[1], b[2] - a[2]});
+            const double d = image_distance(system, &images, i, j);
             if (d > 1.25 * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]))) continue;
             MLFF_TRY(base_grow(&bonds->atoms, &bonds->atom_capacity, (size_t)bonds->n + 1, sizeof *bonds->atoms, "bonds"));
             MLFF_TRY(base_grow(&bonds->length, &bonds->length_capacity, (size_t)bonds->n + 1, sizeof(double), "bonds"));
@@ -95,13 +90,12 @@ void bond_list_free(bond_list *bonds)
 
 int bond_list_worst(const bond_list *bonds, const mlff_system *system, double *stretch_out)
 {
-    double inverse[9] = {0}, most = -1;
-    const bool wraps = atoms_invert(system->cell, inverse);
+    double most = -1;
     int worst = -1;
+    atoms_images images;
+    atoms_images_make(system, &images);
     for (int k = 0; k < bonds->n; k++) {
-        const double *a = system->positions + 3 * (size_t)bonds->atoms[k][0],
-                     *b = system->positions + 3 * (size_t)bonds->atoms[k][1];
-        const double d = image_length(system, wraps, inverse, (double[3]){b[0] - a[0], b[1] - a[1], b[2] - a[2]});
+        const double d = image_distance(system, &images, bonds->atoms[k][0], bonds->atoms[k][1]);
         const double change = fabs(d - bonds->length[k]);
         if (change > most) most = change, worst = k;
     }
