@@ -878,6 +878,17 @@ test_devices_cuda() {
     run 0 report two.json --text
     says 'all 6 steps timed' && says '^Ranks' && says '^exchange'
     says 'Load imbalance: not judged, as it is not known how long rank 0'
+    # The second GPU's file is checked before the run as the first one's is.
+    local -a profiled=(--n-steps 2 --device cuda:0,1 --profile made.json)
+    mkdir made.rank1.json
+    refused 1 'made.rank1.json' md teacher.safetensors water.xyz "${profiled[@]}" -o made.extxyz
+    rmdir made.rank1.json
+    refused 2 "--profile and --checkpoint are one file, 'made.rank1.json'" md teacher.safetensors water.xyz "${profiled[@]}" --checkpoint made.rank1.json
+    cp water.xyz made.rank1.json
+    refused 2 "would overwrite the input './made.rank1.json'" md teacher.safetensors ./made.rank1.json --input-format extxyz "${profiled[@]}"
+    cmp water.xyz made.rank1.json || fail 'the input was overwritten'
+    refused 2 'writes a file of each' md teacher.safetensors water.xyz --n-steps 2 --device cuda:0,1 --profile /dev/null
+    [ ! -e made.json ] && [ ! -e made.extxyz ] || fail 'files of a run that was refused'
     run 0 md teacher.safetensors --system water --n-atoms 24 --n-steps 2 --ensemble mtk --device cuda:0,1
     says 'integrated in the domains of cuda:0,1'
     MLFF_EMULATE_DEVICES=0 refused 1 'no GPU: the driver sees none; use --device cpu' eval model.safetensors water.xyz --device cuda

@@ -2,6 +2,7 @@
 // cmd_md.c: mlff md: molecular dynamics by a model.
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -332,6 +333,22 @@ static int parse(cli_arguments *arguments, simulation *run)
     return CLI_GOOD;
 }
 
+// Of several GPUs each writes a file.
+static int check_profiles(const cli_arguments *arguments, const simulation *run)
+{
+    char path[PATH_MAX];
+    int exit_status = cli_exit(cli_output_check(run->profile));
+    if (exit_status != CLI_GOOD || !run->profile || run->setup.n_gpus < 2) return exit_status;
+    if (base_is_stream(run->profile))
+        return cli_usage_error(
+            arguments, "--profile of several GPUs writes a file of each; '%s' is none, give the name of a file", run->profile);
+    for (int k = 1; k < run->setup.n_gpus && exit_status == CLI_GOOD; k++) {
+        exit_status = cli_exit(mlff_profile_rank_path(run->profile, k, path, sizeof path));
+        if (exit_status == CLI_GOOD) exit_status = cli_files_check_another(arguments, "profile", path);
+    }
+    return exit_status;
+}
+
 static mlff_status run_replicas(simulation *run, const char *path)
 {
     md_warn_if_far_from_training(run);
@@ -362,6 +379,7 @@ static int run_md(cli_arguments *arguments)
 
     int exit_status = parse(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
+    if (exit_status == CLI_GOOD) exit_status = check_profiles(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, run.options.seed, &run.input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&run.setup);
@@ -371,7 +389,6 @@ static int run_md(cli_arguments *arguments)
 
     MLFF_TRY(cli_input_check(run.setup.model, &run.input));
     MLFF_TRY(cli_output_check(run.checkpoint));
-    MLFF_TRY(cli_output_check(run.profile));
     cli_interrupt_catch();
     if (run.n_replicas) {
         status = cli_in(path, run_replicas(&run, path));

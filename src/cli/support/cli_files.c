@@ -90,15 +90,25 @@ static int check_pair(const cli_arguments *arguments, const named_file *a, const
     return cli_usage_error(arguments, "%s would overwrite the input '%s'; give it another name", output->label, input->path);
 }
 
-int cli_files_check(const cli_arguments *arguments)
+// All files of a command line, those of options first; NULL without memory. The caller frees them.
+static named_file *list_files(const cli_arguments *arguments, int *n_out)
 {
-    int n = 0, exit_status = CLI_GOOD;
+    int n = 0;
     named_file *files = base_alloc((size_t)(CLI_MAX_GIVEN + arguments->n_positional), sizeof *files, "file names");
-    if (!files) return cli_exit(MLFF_ERR_MEMORY);
+    if (!files) return NULL;
     for (int i = 0; i < arguments->n_given; i++)
         n += file_of_option(&arguments->command->options[arguments->given_row[i]], arguments->given_value[i], &files[n]);
     for (int i = 0; i < arguments->n_positional; i++)
         files[n++] = (named_file){.label = "the input", .path = arguments->positional[i]};
+    *n_out = n;
+    return files;
+}
+
+int cli_files_check(const cli_arguments *arguments)
+{
+    int n = 0, exit_status = CLI_GOOD;
+    named_file *files = list_files(arguments, &n);
+    if (!files) return cli_exit(MLFF_ERR_MEMORY);
     const int n_options = n - arguments->n_positional; // inputs are not compared with each other
     for (int i = 0; i < n_options && exit_status == CLI_GOOD; i++)
         for (int k = i + 1; k < n && exit_status == CLI_GOOD; k++) {
@@ -107,6 +117,18 @@ int cli_files_check(const cli_arguments *arguments)
         }
     base_free(files);
     return exit_status;
+}
+
+int cli_files_check_another(const cli_arguments *arguments, const char *option, const char *path)
+{
+    int n = 0, exit_status = CLI_GOOD;
+    named_file another = {.option = option, .path = path, .output = true}, *files = list_files(arguments, &n);
+    if (!files) return cli_exit(MLFF_ERR_MEMORY);
+    snprintf(another.label, sizeof another.label, "--%s", option);
+    for (int i = 0; i < n && exit_status == CLI_GOOD; i++)
+        if (!files[i].option || strcmp(files[i].option, option) != 0) exit_status = check_pair(arguments, &another, &files[i]);
+    base_free(files);
+    return exit_status == CLI_GOOD ? cli_exit(cli_output_check(path)) : exit_status;
 }
 
 int cli_format_check(cli_arguments *arguments, const char *path)

@@ -53,6 +53,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     MLFF_TRY(status);
     mlff_evaluator_info_get(made.evaluator, &made.evaluator_info);
     mlff_devices_text(devices, options.n_devices, made.device, sizeof made.device);
+    made.n_gpus = devices[0].kind == MLFF_CUDA ? options.n_devices : 0;
     made.precision = precisions[precision];
 
     *setup = made;
