@@ -322,7 +322,7 @@ typedef struct mlff_domain_info {
     int n_owned, n_ghosts; /* atoms in the last computation */
     double compute_ns;     /* neighbors, layers, forces, integration */
     double exchange_ns;    /* copies and sums of ghosts' features, gathering of results */
-    double wait_ns;        /* until other domains were ready: the load's imbalance, and delays of threads */
+    double wait_ns;        /* until other domains were ready, which may have more atoms or delayed threads */
 } mlff_domain_info;
 /* Domains of the last computation of one system; their number, of which at most `capacity` are filled. 0 on one device. */
 MLFF_API int mlff_evaluator_domains(const mlff_evaluator *evaluator, mlff_domain_info *domains, int capacity);
