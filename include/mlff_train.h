@@ -76,10 +76,10 @@ MLFF_API mlff_status mlff_dataset_hash(const mlff_dataset *dataset, char text[65
 
 /* How many structures of `dataset` are also in `of`: as they are, moved, turned, mirrored or with their atoms in another order
  * (positions rounded to 1e-5 Å are found). The errors of a student on copies of its training data are not those on new structures.
- * first_out (or NULL) gets the indices of the first pair, in `dataset` and in `of`, -1 without one. Labels are not compared.
- * Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_MEMORY. */
+ * indices_out, [mlff_dataset_size(dataset)] or NULL, gets for each structure the index of one in `of` that it is a copy of, else -1.
+ * Labels are not compared. Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset *of, int64_t *n_copies_out,
-                                         int64_t first_out[2]);
+                                         int64_t *indices_out);
 
 /* Structures (a probe counts as two). */
 MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);

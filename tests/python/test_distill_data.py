@@ -5,6 +5,7 @@ import unittest
 import warnings
 
 import numpy as np
+from ase import Atoms
 from ase.build import bulk, molecule
 from ase.calculators.calculator import Calculator
 from ase.calculators.emt import EMT
@@ -169,7 +170,15 @@ class Datasets(unittest.TestCase):
         with self.assertRaises(IndexError):
             data[1]
         # one molecule: the solution of least norm, E n / |n|²
-        self.assertEqual(data.copies(data), len(data))
+        self.assertEqual(data.copies(data), {0: 0})
+        others = Dataset()
+        for distance in (0.9, 1.2):
+            others.add(Atoms("H2", [[0, 0, 0], [0, 0, distance]]), energy=-3.0)
+        atoms.rotate(70, "x")
+        others.add(atoms, energy=-10.0)
+        self.assertEqual(others.copies(data), {2: 0})
+        self.assertEqual(data.copies(others), {0: 2})
+        self.assertEqual(Dataset().copies(data), {})
         with self.assertRaises(TypeError):
             data.copies(None)  # type: ignore[arg-type]
         shifts = data.shifts()

@@ -383,7 +383,7 @@ static void test_copies(void **state)
     for (int k = 0; k < 2; k++) {
         mlff_dataset *of, *data;
         mlff_system *system;
-        int64_t n, first[2];
+        int64_t n, indices[22];
         assert_ok(mlff_dataset_create(&of));
         assert_ok(mlff_dataset_create(&data));
         assert_ok(mlff_system_build(names[k], k == 1 ? 64 : 0, 0, &system));
@@ -411,10 +411,9 @@ static void test_copies(void **state)
             assert_ok(mlff_dataset_add(data, system, NULL));
             system->positions[0] -= 0.003;
         }
-        assert_ok(mlff_dataset_copies(data, of, &n, first));
+        assert_ok(mlff_dataset_copies(data, of, &n, indices));
         assert_int_equal(n, 2);
-        assert_int_equal(first[0], 7);
-        assert_int_equal(first[1], 7);
+        for (int i = 0; i < 22; i++) assert_int_equal(indices[i], i == 7 ? 7 : i == 13 ? 12 : -1);
         assert_ok(mlff_dataset_copies(of, of, &n, NULL));
         assert_int_equal(n, 20);
         assert_int_equal(mlff_dataset_copies(of, NULL, &n, NULL), MLFF_ERR_USAGE);

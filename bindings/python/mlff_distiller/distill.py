@@ -589,13 +589,17 @@ class Dataset:
         lib.core.mlff_dataset_split(self._handle, fraction, seed, byref(training), byref(validation))
         return Dataset._of(training), Dataset._of(validation)
 
-    def copies(self, of: Dataset) -> int:
-        """How many structures are also in `of`, as they are, moved, turned, mirrored or with atoms in another order."""
+    def copies(self, of: Dataset) -> dict[int, int]:
+        """Structures that are also in `of`, as they are, moved, turned, mirrored or with atoms in another order.
+
+        Returns:
+            The index of each such structure, and that of one in `of` that it is a copy of.
+        """
         if not isinstance(of, Dataset):
             raise TypeError(f"of must be a Dataset, not {type(of).__name__}")
-        n = c_int64()
-        lib.core.mlff_dataset_copies(self._handle, of._handle, byref(n), None)
-        return n.value
+        n, indices = c_int64(), np.empty(len(self), dtype=np.int64)
+        lib.core.mlff_dataset_copies(self._handle, of._handle, byref(n), indices.ctypes.data)
+        return {k: int(copy) for k, copy in enumerate(indices) if copy >= 0}
 
     def check(self) -> None:
         """Looks for structures of other units or another method.

@@ -196,20 +196,23 @@ done:
 static mlff_status warn_of_copies(const training *run, const mlff_dataset *train, const mlff_dataset *validation)
 {
     mlff_status status = MLFF_OK;
-    int64_t n, first[2];
-    MLFF_TRY(mlff_dataset_copies(validation, train, &n, first));
-    if (n == 0) goto done;
     const int64_t size = mlff_dataset_size(validation);
+    int64_t n, first = 0, *copy_of = base_alloc((size_t)size, sizeof *copy_of, "copies");
+    if (!copy_of) return MLFF_ERR_MEMORY;
+    MLFF_TRY(mlff_dataset_copies(validation, train, &n, copy_of));
+    if (n == 0) goto done;
+    while (copy_of[first] < 0) first++;
     if (run->validation)
         mlff_warn("%" PRId64 " of %" PRId64 " structures of %s are in %s too, moved, turned or with atoms in another order (the "
                   "first: structure %" PRId64 ", in %s %" PRId64 "): the error is not that of new structures; remove them",
-                  n, size, run->validation, run->data, first[0], run->data, first[1]);
+                  n, size, run->validation, run->data, first, run->data, copy_of[first]);
     else
         mlff_warn("%" PRId64 " of %" PRId64
                   " structures for validation are trained on too, moved, turned or with atoms in another "
                   "order: the error is not that of new structures; remove copies from %s, or give them one group=N",
                   n, size, run->data);
 done:
+    base_free(copy_of);
     return status;
 }
 

@@ -162,12 +162,12 @@ static int64_t find_copy(const fingerprint *sorted, size_t n, const fingerprint 
     return -1;
 }
 
-mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset *of, int64_t *n_copies_out, int64_t first_out[2])
+mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset *of, int64_t *n_copies_out, int64_t *indices_out)
 {
     mlff_status status = MLFF_OK;
     fingerprint *prints = NULL, *sorted = NULL;
     double *atoms = NULL, *sorted_atoms = NULL;
-    int64_t n = 0, first[2] = {-1, -1};
+    int64_t n = 0;
     if (!dataset || !of || !n_copies_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_dataset_copies: dataset, of and n_copies_out must be given");
     MLFF_TRY(describe_all(dataset, &prints, &atoms));
@@ -175,11 +175,10 @@ mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset 
     qsort(sorted, of->n_frames, sizeof *sorted, compare);
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const int64_t copy = find_copy(sorted, of->n_frames, &prints[f]);
-        if (copy < 0) continue;
-        if (n++ == 0) first[0] = (int64_t)f, first[1] = copy;
+        n += copy >= 0;
+        if (indices_out) indices_out[f] = copy;
     }
     *n_copies_out = n;
-    if (first_out) memcpy(first_out, first, sizeof first);
 done:
     base_free(prints);
     base_free(sorted);

@@ -256,11 +256,13 @@ done:
 static mlff_status judge_copies(const verdict_run *run, bool *held_out_out)
 {
     mlff_status status = MLFF_OK;
-    int64_t n, first[2];
     const int64_t size = mlff_dataset_size(run->test);
+    int64_t n, first = 0, *copy_of;
     *held_out_out = false;
     if (!run->verdict->options.trained_on) return MLFF_OK;
-    MLFF_TRY(mlff_dataset_copies(run->test, run->verdict->options.trained_on, &n, first));
+    if (!(copy_of = base_alloc((size_t)size, sizeof *copy_of, "copies"))) return MLFF_ERR_MEMORY;
+    MLFF_TRY(mlff_dataset_copies(run->test, run->verdict->options.trained_on, &n, copy_of));
+    while (first < size && copy_of[first] < 0) first++;
     mlff_bar *bar = verdict_add(run->verdict, "held_out", "%", 100.0 * (double)n / (double)size, NAN, MOST_COPIES, 0);
     *held_out_out = bar->state == MLFF_BAR_PASSED;
     if (n == 0)
@@ -270,8 +272,9 @@ static mlff_status judge_copies(const verdict_run *run, bool *held_out_out)
         verdict_say(bar,
                     "%" PRId64 " of %" PRId64 " structures are among the training data, moved, turned or with atoms in another "
                     "order; the first is structure %" PRId64 ", training structure %" PRId64,
-                    n, size, first[0], first[1]);
+                    n, size, first, copy_of[first]);
 done:
+    base_free(copy_of);
     return status;
 }
 
