@@ -121,7 +121,8 @@ int capability() // 10 · major + minor
 }
 int shared_bytes()
 {
-    return 1024 * (capability() >= 90 ? 227 : capability() == 80 ? 163 : capability() > 80 ? 99 : capability() >= 75 ? 64 : 96);
+    const int c = capability();
+    return 1024 * (c >= 120 ? 99 : c >= 90 ? 227 : c == 80 ? 163 : c > 80 ? 99 : c >= 75 ? 64 : 96);
 }
 
 bool loses_device(int error)

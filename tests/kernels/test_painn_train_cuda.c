@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The training backend of the GPU, a real one or the emulated one of MLFF_CUDA_PLUGIN, against the float64 reference: gradients,
 // losses, steps, evaluate(); the same bits each time; no allocation after the first batch.
+#include <dlfcn.h>
+
+#include "emulate/emulate.h"
 #include "gpu_support.h"
 #include "train_support.h"
 
@@ -166,6 +169,51 @@ static void test_gradient_of_medium_batches(void **state)
     (void)state;
     if (!have_gpu()) return;
     check_gradient(&two_layers, add_some_ethanols, true);
+}
+
+// Kernels of the first gradient, on the emulated GPU.
+static int64_t count_launches(const setting *s)
+{
+    void *library = dlopen(getenv("MLFF_CUDA_PLUGIN"), RTLD_NOW | RTLD_LOCAL),
+         *symbol = library ? dlsym(library, "emulate_counts_get") : NULL;
+    emulate_counts_function counts_get;
+    emulate_counts before, after;
+    if (!symbol) fail_msg("%s", dlerror());
+    memcpy(&counts_get, &symbol, sizeof counts_get);
+    mlff_model *model = model_of(s);
+    train_backend *backend = gpu_backend(model, MLFF_FLOAT32);
+    train_frames frames = {0};
+    add_ethanols(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    double loss;
+    counts_get(&before);
+    free(train_support_gradient(backend, set, &all_terms, &loss));
+    counts_get(&after);
+    train_set_free(set);
+    train_frames_free(&frames);
+    backend->destroy(backend);
+    mlff_model_destroy(model);
+    dlclose(library);
+    return after.launches - before.launches;
+}
+
+// A chain of products is one kernel where a block may have the shared memory: where that is 99 kB (compute capability 12.0) with 64 features,
+// not with 128.
+static void test_chains(void **state)
+{
+    (void)state;
+    const setting *const few = &settings[1];
+    if (!getenv("MLFF_CUDA_PLUGIN") || !have_gpu()) return;
+    const char *capability = getenv("MLFF_EMULATE_CAPABILITY");
+    const int64_t with_few = count_launches(few), with_many = count_launches(&two_layers);
+    if (!capability) {
+        assert_int_equal(with_few, with_many);
+        return;
+    }
+    assert_string_equal(capability, "12.0");
+    assert_true(with_few < with_many);
+    check_gradient(few, add_ethanols, true);
+    check_gradient(&settings[3], add_ethanols, true);
 }
 
 static void test_gradient_of_large_batches(void **state)
@@ -421,13 +469,15 @@ static void test_refusals(void **state)
     mlff_model_destroy(narrow);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_gradient_of_large_structures),
         cmocka_unit_test(test_gradient_of_molecules),
         cmocka_unit_test(test_gradient_of_medium_batches),
+        cmocka_unit_test(test_chains),
         cmocka_unit_test(test_gradient_of_large_batches),
         cmocka_unit_test(test_tf32_of_large_batches),
         cmocka_unit_test(test_steps),

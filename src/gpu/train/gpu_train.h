@@ -35,7 +35,7 @@ enum { GPU_TRAIN_FRAME_SUMS = 9 }; /* of the first fields */
 enum {
     GPU_WEIGHT_SMALL_TILE = 64, /* rows and columns of a tile of a weight matrix; 2 threads a row */
     GPU_WEIGHT_LARGE_TILE = 128,
-    GPU_WEIGHT_THREADS = 512, /* of a multiprocessor that run at once */
+    GPU_WEIGHT_THREADS = 512, /* of a multiprocessor at once; fewer where it holds one large tile only (68 KB) */
     GPU_WEIGHT_JOBS = 32,     /* at most in a launch */
 };
 

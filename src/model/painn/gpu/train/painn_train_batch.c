@@ -125,7 +125,8 @@ static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *ca
                              .n_pairs = at_most(class_of(call->n_pairs), t->step.pair_capacity),
                              .parts = t->parts,
                              .overlap = t->overlap,
-                             .n_multiprocessors = t->n_multiprocessors};
+                             .n_multiprocessors = t->n_multiprocessors,
+                             .shared_bytes = t->shared_bytes};
     plan.chains = t->chains && plan.n_atoms <= CHAIN_ATOMS * t->n_multiprocessors;
     const int blocks = (plan.n_atoms + CHAIN_TILE - 1) / CHAIN_TILE * (t->step.n_features / CHAIN_TILE);
     if (plan.chains && blocks <= t->n_multiprocessors) plan.overlap |= GPU_TRAIN_SHARED; // larger ones need the L1 cache

@@ -129,6 +129,7 @@ typedef struct painn_train_plan {
     int overlap; /* GPU_TRAIN_OVERLAP, GPU_TRAIN_SHARED */
     int chains;  /* one kernel for all products at atoms between two pair kernels; else a kernel for each product */
     int n_multiprocessors;
+    size_t shared_bytes; /* that a block may have */
 } painn_train_plan;
 
 /* ---- operands of products */

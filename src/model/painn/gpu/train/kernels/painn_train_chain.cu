@@ -301,6 +301,13 @@ enum { NARROW = 16, WIDE = 32 }; // features of a block
 // would still be given two blocks of one.
 enum { CHAIN_ALONE = 100 * 1024 };
 
+// A block of a GPU with less (99 kB of a multiprocessor's 100 with compute capability 12.0) is alone with as much as it may have.
+static int bytes_alone(int needed, size_t shared_bytes)
+{
+    const int most = shared_bytes < CHAIN_ALONE ? (int)shared_bytes : CHAIN_ALONE;
+    return needed < most ? most : needed;
+}
+
 static chain_kernel kernel_of(int which, int parts, int tangent, int width)
 {
     if (width == WIDE) {
@@ -316,8 +323,8 @@ extern "C" int painn_train_prepare_chains(const painn_train_step *step, size_t s
     *there_out = 0;
     for (int which = 0; which < PAINN_CHAINS; which++) {
         for (int k = 0; k < 8; k++) {
-            const int width = k & 4 ? WIDE : NARROW, needed = chain_bytes(width, pieces_of[which], step->n_features);
-            const int bytes = needed < CHAIN_ALONE ? CHAIN_ALONE : needed;
+            const int width = k & 4 ? WIDE : NARROW;
+            const int bytes = bytes_alone(chain_bytes(width, pieces_of[which], step->n_features), shared_bytes);
             if ((size_t)bytes > shared_bytes) return cudaSuccess;
             const cudaError_t error = cudaFuncSetAttribute(kernel_of(which, k & 1 ? 3 : 1, k & 2, width),
                                                            cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -336,7 +343,7 @@ extern "C" int painn_train_launch_chain(const painn_train_step *step, const pain
     const int width = crowded ? WIDE : NARROW, blocks = step->n_features / width;
     const node_step node = {*step, l, 0};
     int bytes = chain_bytes(width, pieces_of[which], step->n_features);
-    if (plan->overlap & GPU_TRAIN_SHARED && bytes < CHAIN_ALONE) bytes = CHAIN_ALONE;
+    if (plan->overlap & GPU_TRAIN_SHARED) bytes = bytes_alone(bytes, plan->shared_bytes);
     return launch(kernel_of(which, plan->parts, tangent, width), tiles * blocks, CHAIN_THREADS, (size_t)bytes, blocks,
                   plan->overlap, stream, node);
 }
