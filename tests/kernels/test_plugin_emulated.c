@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The whole GPU plugin on an emulated GPU (tests/emulate), through the public interface: batches on host and device,
-// growth, captures, and a failure of every single call of the CUDA runtime; dynamics: test_plugin_dynamics_emulated.c. No GPU is needed.
+// The whole GPU plugin on an emulated GPU (tests/emulate), through the public interface: batches on host and device, growth and
+// captures. Dynamics: test_plugin_dynamics_emulated.c, failures: test_plugin_failures_emulated.c. No GPU is needed.
 // Tolerance: 2e-5 of the rms force against float64; a structure by itself and in a batch agree to 5e-6 (sums in another order).
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "mlff_exchange.h"
-#include "plugin_emulated.h"
-
-enum { N_SYSTEMS = 4 };
+#include "plugin_scene.h"
 
 static void compare(const char *what, const support_results *got, const support_results *expected)
 {
@@ -21,60 +17,6 @@ static void compare(const char *what, const support_results *got, const support_
     if (df > 4 * 2e-5 * force || de > 1e-6 * energy || dv > 1e-4 * virial)
         fail_msg("%s: forces off by %.2e of %.2e rms, energies by %.2e of %.2e, virials by %.2e of %.2e", what, df, force, de,
                  energy, dv, virial);
-}
-
-// A model and four systems: free and periodic, of different sizes, joined into one batch.
-typedef struct scene {
-    mlff_model *model;
-    mlff_system *systems[N_SYSTEMS];
-    int32_t first_atom[N_SYSTEMS + 1], species[32];
-    double positions[96], cells[9 * N_SYSTEMS];
-    unsigned char periodic[3 * N_SYSTEMS];
-    mlff_batch batch;
-} scene;
-
-static void make_scene(scene *s, uint64_t seed)
-{
-    static const int sizes[N_SYSTEMS] = {3, 6, 1, 8};
-    memset(s, 0, sizeof *s);
-    s->model = support_model(64, 2, "gaussian", "cosine", 0, 3);
-    for (int k = 0; k < N_SYSTEMS; k++) {
-        s->systems[k] = support_random_system(sizes[k], k % 2, 1.2, seed + (uint64_t)k);
-        int at = s->first_atom[k];
-        s->first_atom[k + 1] = at + sizes[k];
-        for (int i = 0; i < sizes[k]; i++) s->species[at + i] = s->systems[k]->species[i];
-        memcpy(s->positions + 3 * at, s->systems[k]->positions, sizeof(double) * 3 * (size_t)sizes[k]);
-        memcpy(s->cells + 9 * k, s->systems[k]->cell, sizeof s->systems[k]->cell);
-        memcpy(s->periodic + 3 * k, s->systems[k]->periodic, 3);
-    }
-    s->batch = (mlff_batch){.n_systems = N_SYSTEMS,
-                            .first_atom = s->first_atom,
-                            .species = s->species,
-                            .positions = s->positions,
-                            .cells = s->cells,
-                            .periodic = s->periodic};
-}
-
-static void free_scene(scene *s)
-{
-    for (int k = 0; k < N_SYSTEMS; k++) mlff_system_destroy(s->systems[k]);
-    mlff_model_destroy(s->model);
-}
-
-static void make_scene_on_gpu(scene *s, uint64_t seed, emulate_counts *before, mlff_evaluator **evaluator_out)
-{
-    make_scene(s, seed);
-    *before = counts();
-    assert_ok(create_on(s->model, MLFF_CUDA, evaluator_out));
-}
-
-static support_results reference_of(const mlff_model *model, const mlff_batch *batch)
-{
-    mlff_evaluator *reference;
-    assert_ok(create_on(model, MLFF_CPU, &reference));
-    support_results expected = support_compute(reference, batch);
-    mlff_evaluator_destroy(reference);
-    return expected;
 }
 
 // Ghosts: layers end at the atoms that owned ones depend on, if these come first; in another order all is right too. New memory is NaN, so
@@ -427,126 +369,6 @@ static void test_device(void **state)
     free_scene(&s);
 }
 
-// Each call of the runtime in turn fails once: the status names it, and nothing leaks. If the failure is no error (a call that only cleans
-// up), the results are right.
-static void fail_each(const char *function, int error, mlff_status status_expected)
-{
-    scene s;
-    make_scene(&s, 31);
-    support_results expected = reference_of(s.model, &s.batch);
-    double energies[N_SYSTEMS], forces[96];
-    mlff_results results = {.energies = energies, .forces = forces};
-    int failures = 0;
-    const int64_t stride = function ? 1 : 8 / SUPPORT_CASES(8); // with any function there are a hundred calls
-    for (int64_t nth = 1;; nth += stride) {
-        mlff_evaluator *evaluator = NULL;
-        emulate_counts before = counts();
-        plan_failure(function, nth, error);
-        mlff_status status = create_on(s.model, MLFF_CUDA, &evaluator);
-        if (status == MLFF_OK) {
-            status = mlff_evaluator_compute(evaluator, &s.batch, &results);
-            int came = mend();
-            if (status != MLFF_OK && error != LOST) // as good as new
-                assert_ok(mlff_evaluator_compute(evaluator, &s.batch, &results));
-            if (error != LOST || status == MLFF_OK)
-                assert_true(support_difference(forces, expected.r.forces, 54) <= 1e-4 * rms(expected.r.forces, 54));
-            mlff_evaluator_destroy(evaluator);
-            if (!came) {
-                assert_int_equal(status, MLFF_OK);
-                break;
-            }
-        } else {
-            assert_true(mend());
-        }
-        if (status != MLFF_OK) {
-            failures++;
-            if (status != status_expected)
-                fail_msg("%s, call %d: %s: %s", function ? function : "any", (int)nth, mlff_status_name(status),
-                         mlff_last_error());
-            assert_non_null(strstr(mlff_last_error(), error == LOST            ? "lost"
-                                                      : error == OUT_OF_MEMORY ? "out of GPU memory"
-                                                                               : "999"));
-        }
-        // What a lost GPU held went with it; the driver takes it back.
-        if (error != LOST) assert_given_back(&before, function ? function : "any", nth);
-    }
-    assert_true(failures > 0);
-    support_results_free(&expected);
-    free_scene(&s);
-}
-
-static void test_out_of_memory(void **state)
-{
-    (void)state;
-    fail_each("cudaMalloc", OUT_OF_MEMORY, MLFF_ERR_MEMORY);
-    fail_each("cudaHostAlloc", OUT_OF_MEMORY, MLFF_ERR_MEMORY);
-}
-
-static void test_every_failure(void **state)
-{
-    (void)state;
-    fail_each(NULL, UNKNOWN, MLFF_ERR_DEVICE);
-}
-
-static void test_lost(void **state)
-{
-    (void)state;
-    fail_each("cudaStreamQuery", LOST, MLFF_ERR_DEVICE);
-    fail_each("cudaGraphLaunch", LOST, MLFF_ERR_DEVICE);
-}
-
-// A system larger than the GPU: an error, and the evaluator still serves smaller ones.
-static void test_too_large(void **state)
-{
-    (void)state;
-    mlff_model *model = support_model(64, 2, "gaussian", "cosine", 0, 3);
-    mlff_evaluator *evaluator;
-    mlff_system *small = support_random_system(3, 0, 1.2, 1), *large;
-    assert_ok(mlff_system_build("silicon", 80000, 0, &large));
-    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
-    support_results first = support_compute_system(evaluator, small);
-    int32_t first_atom[2];
-    mlff_batch batch;
-    double energy;
-    mlff_batch_from_system(large, first_atom, &batch);
-    assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_MEMORY);
-    support_results again = support_compute_system(evaluator, small);
-    assert_memory_equal(first.r.forces, again.r.forces, sizeof(double) * 9);
-    support_results_free(&first);
-    support_results_free(&again);
-    mlff_evaluator_destroy(evaluator);
-    mlff_system_destroy(small);
-    mlff_system_destroy(large);
-    mlff_model_destroy(model);
-}
-
-static int build_was_refused;
-static mlff_status hear(mlff_status status, const char *format, ...)
-{
-    build_was_refused = strstr(format, "install both from one build") != NULL;
-    return status;
-}
-
-// A library of another build is refused; so is a GPU that does not exist.
-static void test_wrong_build(void **state)
-{
-    (void)state;
-    const device_plugin *plugin = NULL;
-    const device_host library = {hear, mlff_warn};
-    void *memory;
-    assert_int_equal(entry("mlff 0.0.1 layout 1-2-3", &library, &plugin), MLFF_ERR_DEVICE);
-    assert_null(plugin);
-    assert_true(build_was_refused);
-    // The one of this build takes its place again: what it lends is the process's.
-    char build_id[128];
-    device_build_id(build_id, sizeof build_id);
-    assert_ok(entry(build_id, &(device_host){mlff_fail, mlff_warn}, &plugin));
-    assert_non_null(plugin);
-    mlff_device device;
-    assert_int_equal(mlff_device_parse("cuda:1", &device), MLFF_ERR_DEVICE);
-    assert_int_equal(mlff_device_allocate((mlff_device){MLFF_CUDA, 7}, 16, &memory), MLFF_ERR_DEVICE);
-}
-
 static void test_devices(void **state)
 {
     (void)state;
@@ -584,78 +406,11 @@ static void test_devices(void **state)
     mlff_event_destroy(gpu, end);
 }
 
-// A forced plan that no kernel has is refused: it gave wrong energies without a word.
-static void test_forced_plans(void **state)
-{
-    (void)state;
-    static const char *const bad[] = {"tile=7",    "tile=-1",     "tile=",           "tile=99999999999999999999",
-                                      "fused=4",   "fused",       "fused=0,,",       "cluster=3",
-                                      "cluster=0", "Fused=0",     "edge_mode=4",     "wgmma=2",
-                                      "small=17",  "cell_list=3", "overlap=x",       "=0",
-                                      ",",         "fused=0 ",    "fused=0;tile=16", "\xff\x01=3",
-                                      "fused=0x1"};
-    static const char *const good[] = {"", "fused=0", "tile=16,wgmma=1,edge_mode=2",
-                                       "cell_list=0,fused_search=0,small=0,cluster=8"};
-    static const char letters[] = "fusedtilcrwgmaovp_hn=,0123456789";
-    mlff_model *model = support_model(64, 2, "gaussian", "cosine", 0, 3);
-    mlff_evaluator *evaluator = NULL;
-    char text[32];
-    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
-        setenv("MLFF_CUDA_PLAN", bad[k], 1);
-        assert_int_equal(create_on(model, MLFF_CUDA, &evaluator), MLFF_ERR_USAGE);
-        assert_non_null(strstr(mlff_last_error(), "MLFF_CUDA_PLAN: "));
-    }
-    for (size_t k = 0; k < sizeof good / sizeof *good; k++) {
-        setenv("MLFF_CUDA_PLAN", good[k], 1);
-        assert_ok(create_on(model, MLFF_CUDA, &evaluator));
-        mlff_evaluator_destroy(evaluator);
-    }
-    for (uint64_t seed = 0; seed < 20000; seed++) {
-        const int length = 1 + (int)(base_random_uniform(seed, 0, 0) * 30);
-        for (int i = 0; i < length; i++)
-            text[i] = letters[(int)(base_random_uniform(seed, 1, (uint64_t)i) * (sizeof letters - 1))];
-        text[length] = 0;
-        setenv("MLFF_CUDA_PLAN", text, 1);
-        const mlff_status status = create_on(model, MLFF_CUDA, &evaluator);
-        if (status == MLFF_OK) mlff_evaluator_destroy(evaluator);
-        if (status != MLFF_OK && status != MLFF_ERR_USAGE) fail_msg("\"%s\": %s", text, mlff_last_error());
-    }
-    unsetenv("MLFF_CUDA_PLAN");
-    mlff_model_destroy(model);
-}
-
-// A kernel that never ends, in a process of its own, since a GPU is not used again after that. The emulated runtime aborts where a
-// call would wait for it.
-static void test_wait_for_all_work(void **state)
-{
-    (void)state;
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        void *memory = NULL;
-        if (setenv("MLFF_GPU_TIMEOUT", "0.1", 1) != 0) _exit(2);
-        if (mlff_device_allocate(gpu, 16, &memory) != MLFF_OK || mlff_device_synchronize(gpu) != MLFF_OK) _exit(3);
-        plan_failure("cudaEventQuery", 1, 600);
-        if (mlff_device_synchronize(gpu) != MLFF_ERR_DEVICE || !strstr(mlff_last_error(), "a kernel does not end")) _exit(4);
-        if (mlff_device_synchronize(gpu) != MLFF_ERR_DEVICE || mlff_device_allocate(gpu, 16, &memory) != MLFF_ERR_DEVICE)
-            _exit(5);
-        mlff_device_release(gpu, memory);
-        _exit(0);
-    }
-    int ended = 0;
-    assert_int_equal(waitpid(child, &ended, 0), child);
-    assert_true(WIFEXITED(ended));
-    assert_int_equal(WEXITSTATUS(ended), 0);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),       cmocka_unit_test(test_rows),         cmocka_unit_test(test_ghosts),
-        cmocka_unit_test(test_host),          cmocka_unit_test(test_sums_apart),   cmocka_unit_test(test_host_stages),
-        cmocka_unit_test(test_clocks),        cmocka_unit_test(test_device),       cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_every_failure), cmocka_unit_test(test_lost),         cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_wrong_build),   cmocka_unit_test(test_forced_plans), cmocka_unit_test(test_wait_for_all_work)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),    cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_ghosts),     cmocka_unit_test(test_host),
+                                       cmocka_unit_test(test_sums_apart), cmocka_unit_test(test_host_stages),
+                                       cmocka_unit_test(test_clocks),     cmocka_unit_test(test_device)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }
