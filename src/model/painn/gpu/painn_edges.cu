@@ -136,6 +136,18 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
     }
 }
 
+// Writes the sums of atom j: x̄ by the first three quarters of a warp, μ̄, which starts from its own μ̄', by the last three.
+template <int F>
+static __device__ __forceinline__ void write_senders(const float2 (&mine)[2], int j, int quarter, const float *start, float *out)
+{
+    float *to = out + (size_t)(unsigned)j * (6 * F);
+    if (quarter < 3) *(float2 *)to = mine[0];
+    if (quarter > 0) {
+        const float *from = start + (size_t)(unsigned)j * (4 * F);
+        *(float2 *)(to + 32) = make_float2(from[0] + mine[1].x, from[2] + mine[1].y);
+    }
+}
+
 template <int F, bool first_layer, bool in_shared, bool fast>
 static __global__ void __launch_bounds__(!in_shared    ? 128
                                          : first_layer ? BACKWARD_THREADS_FIRST
@@ -230,13 +242,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
         float2 mine[2];
         sums.finish(mine);
         if (!in_shared && !add_warps<2>(mine)) return;
-        float *to = out + (size_t)(unsigned)j * (6 * F);
-        if (quarter < 3) *(float2 *)to = mine[0];
-        if (quarter > 0) {
-            // μ̄_j starts from its own μ̄'_j.
-            const float *from = start + (size_t)(unsigned)j * (4 * F);
-            *(float2 *)(to + 32) = make_float2(from[0] + mine[1].x, from[2] + mine[1].y);
-        }
+        write_senders<F>(mine, j, quarter, start, out);
     }
 }
 
