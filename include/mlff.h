@@ -39,8 +39,8 @@ typedef enum mlff_precision {
  * this version does not have, MLFF_ERR_VALUE for weights that are not finite, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY,
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_model_load(const char *path, mlff_model **model_out);
-/* The file that mlff_model_load reads for a name: the name itself if it is a path, else found in the folders of models. Fails with MLFF_ERR_IO where there is no
- * such file, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+/* The file that mlff_model_load reads for a name: the name itself if it is a path, else found in the folders of models. Fails
+ * with MLFF_ERR_IO where there is no such file, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes);
 /* Where a model file must lie for mlff_model_load to find it by `name` for this user: NAME.safetensors in
  * $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models. Nothing is created. Fails with MLFF_ERR_USAGE for a name that is
@@ -215,14 +215,14 @@ MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
 /* Simulations that make their steps together, with one computation of forces a step for all of them: copies of a system with seeds or
  * temperatures of their own, or different systems. Where the evaluator's GPU can integrate its model, all of them stay there. */
 typedef struct mlff_replicas mlff_replicas;
-/* options[k] and systems[k] are those of replica k of n; all have one ensemble and timestep. The systems are integrated in place: borrowed, and
- * no two are one. Fails with MLFF_ERR_USAGE for other options, MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
- * mlff_evaluator_compute. */
+/* options[k] and systems[k] are those of replica k of n; all have one ensemble and timestep. The systems are integrated in
+ * place: borrowed, and no two are one. Fails with MLFF_ERR_USAGE for other options, MLFF_ERR_UNSUPPORTED for a model without
+ * forces, and as mlff_dynamics_create and mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_replicas_create(mlff_evaluator *evaluator, const mlff_dynamics_options *const *options,
                                           mlff_system *const *systems, int n, mlff_replicas **replicas_out);
 /* n_steps of all that run. A replica that fails or explodes ends, at its last good step (on a GPU, one that explodes: where this run
- * began), and the others go on; a warning says which and why. times_ns: as mlff_dynamics_run. Fails with MLFF_ERR_UNSTABLE once none is left,
- * MLFF_ERR_USAGE, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
+ * began), and the others go on; a warning says which and why. times_ns: as mlff_dynamics_run. Fails with MLFF_ERR_UNSTABLE once
+ * none is left, MLFF_ERR_USAGE, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_replicas_run(mlff_replicas *replicas, int64_t n_steps, double *times_ns);
 /* One of them, whose state can be asked for, saved and restored; not to be run or destroyed. NULL beyond the last. */
 MLFF_API mlff_dynamics *mlff_replicas_dynamics(mlff_replicas *replicas, int replica);

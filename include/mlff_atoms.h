@@ -122,12 +122,13 @@ MLFF_API mlff_status mlff_file_format_check(const char *path, const char *format
 typedef struct mlff_reader mlff_reader;
 /* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_FORMAT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_open(const char *path, const char *format, mlff_reader **reader_out);
-/* Before the first frame: the elements, masses, fixed atoms, charge, spin and periodic axes of frames that do not hold them, which are those
- * of DCD, AMBER NetCDF and LAMMPS dumps without the column element. Copied. Fails with MLFF_ERR_USAGE for another format, as
- * mlff_system_check(), and with MLFF_ERR_MEMORY. */
+/* Before the first frame: the elements, masses, fixed atoms, charge, spin and periodic axes of frames that do not hold them,
+ * which are those of DCD, AMBER NetCDF and LAMMPS dumps without the column element. Copied. Fails with MLFF_ERR_USAGE for
+ * another format, as mlff_system_check(), and with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_set_topology(mlff_reader *reader, const mlff_system *topology);
 /* Next frame, or *system_out = NULL at the end. The frame is the caller's. Fails with MLFF_ERR_FORMAT, MLFF_ERR_VALUE,
- * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_USAGE where a topology is lacking or has other atoms, MLFF_ERR_IO, MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
+ * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_USAGE where a topology is lacking or has other atoms, MLFF_ERR_IO,
+ * MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
 /* Frames read so far. */
 MLFF_API int64_t mlff_reader_n_frames(const mlff_reader *reader);
@@ -146,17 +147,17 @@ typedef struct mlff_frame_results {
 /* Writes `format`, or where it is NULL the format that the name ends in: .extxyz or .xyz (extended XYZ, which alone keeps everything),
  * .lammpstrj or .dump (LAMMPS, units metal), .dcd (positions in float32), .nc or .ncdf (AMBER NetCDF: positions and velocities in
  * float32). The last three turn the system so that the cell's a lies along x and b in the xy plane, and refuse a left-handed cell with
- * MLFF_ERR_UNSUPPORTED; the last two cannot be written into a pipe. A new file is written beside its name and takes the name only at a good end
- * (mlff_writer_close); with `append`, an existing file is added to frame by frame (a trajectory being
- * grown; each frame is flushed whole). "-" is standard output, in extended XYZ. */
+ * MLFF_ERR_UNSUPPORTED; the last two cannot be written into a pipe. A new file is written beside its name and takes the name
+ * only at a good end (mlff_writer_close); with `append`, an existing file is added to frame by frame (a trajectory being grown;
+ * each frame is flushed whole). "-" is standard output, in extended XYZ. */
 typedef struct mlff_writer mlff_writer;
 /* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE for a suffix or name of no format that is written, MLFF_ERR_UNSUPPORTED, MLFF_ERR_FORMAT for a
  * file to append to that is none of this format, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_open(const char *path, const char *format, int append, mlff_writer **writer_out);
 /* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
  * cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created. Fails with
- * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame, MLFF_ERR_UNSUPPORTED for a DCD,
- * which holds no steps: the file is then as it was. */
+ * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame,
+ * MLFF_ERR_UNSUPPORTED for a DCD, which holds no steps: the file is then as it was. */
 MLFF_API mlff_status mlff_writer_resume(const char *path, const char *format, int n_atoms, int64_t step, int64_t *n_removed_out,
                                         mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with
@@ -334,8 +335,9 @@ typedef struct mlff_relaxed {
     const char *error;           /* or "" */
 } mlff_relaxed;
 
-/* Where structures come from and go to. Systems are borrowed from `next` until `done`, and are changed (velocities are removed); they end in any order. Each
- * function may return MLFF_ERR_INTERRUPTED: those under way then end as MLFF_RELAX_STOPPED. */
+/* Where structures come from and go to. Systems are borrowed from `next` until `done`, and are changed (velocities are
+ * removed); they end in any order. Each function may return MLFF_ERR_INTERRUPTED: those under way then end as
+ * MLFF_RELAX_STOPPED. */
 typedef struct mlff_relax_queue {
     mlff_status (*next)(void *context, mlff_system **system_out); /* NULL in it at the end */
     mlff_status (*done)(void *context, mlff_system *system, const mlff_relaxed *result);

@@ -15,8 +15,8 @@ typedef struct mlff_device {
     mlff_device_kind kind;
     int index;
 } mlff_device;
-/* Device of a text: "auto" (a GPU if one works, else the CPU with a warning), "cpu", "cuda", "cuda:1". Fails with MLFF_ERR_USAGE for another
- * text, MLFF_ERR_DEVICE where there is no such GPU. */
+/* Device of a text: "auto" (a GPU if one works, else the CPU with a warning), "cpu", "cuda", "cuda:1". Fails with
+ * MLFF_ERR_USAGE for another text, MLFF_ERR_DEVICE where there is no such GPU. */
 MLFF_API mlff_status mlff_device_parse(const char *text, mlff_device *device_out);
 /* Devices of a text: as mlff_device_parse, or several, as "cuda:0,1" or "cpu:4" (four times the CPU: four domains of one thread each).
  * Fails as mlff_device_parse, and with MLFF_ERR_LIMIT for more than `capacity`. */

@@ -219,8 +219,8 @@ MLFF_API mlff_status mlff_profile_load(const char *path, mlff_profile **profile_
 /* Several runs in one file, {"runs": […]}; a file of one profile is one run. Fails with MLFF_ERR_IO, MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_save_runs(const mlff_profile *const *profiles, int n_profiles, const char *path);
-/* Reads such a file; the profiles are released by mlff_profile_destroy_runs. A file that mlff_profile_save_rank wrote for rank 0 brings those
- * of the other ranks. Fails as mlff_profile_load. */
+/* Reads such a file; the profiles are released by mlff_profile_destroy_runs. A file that mlff_profile_save_rank wrote for rank
+ * 0 brings those of the other ranks. Fails as mlff_profile_load. */
 MLFF_API mlff_status mlff_profile_load_runs(const char *path, mlff_profile ***profiles_out, int *n_out);
 MLFF_API void mlff_profile_destroy_runs(mlff_profile **profiles, int n_profiles);
 /* Profiles of the processes of one run over MPI, each in a file of its own: `path` for rank 0, "run.rank3.json" beside "run.json" for
@@ -281,7 +281,8 @@ MLFF_API mlff_status mlff_monitor_run(mlff_monitor *monitor, mlff_dynamics *dyna
 /* Windows of n_steps (20 tell enough; 0: none) in which every kernel on the GPU is named and timed, in mlff_monitor_run: so
  * seldom that they cost no more than 0.2 % of the run's time; the first one after a second or so. Fails with MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_monitor_kernels(mlff_monitor *monitor, int64_t n_steps);
-/* What was measured so far, of several GPUs the first one's; the run may go on. At least one step. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+/* What was measured so far, of at least one step; the run may go on. Where several GPUs make the steps it is the profile of the
+ * first one alone; mlff_monitor_save writes those of all. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *name, const char *notes, mlff_profile **profile_out);
 /* Writes it. Where several GPUs made the steps each has a file, as a rank of mlff_profile_save_rank. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY, MLFF_ERR_IO. */

@@ -324,7 +324,8 @@ MLFF_API mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, 
                                       const mlff_label_options *options, mlff_label_progress *progress_out);
 /* 1 if the file has a label of this structure (the same atoms, positions and cell), or a record that it failed; else 0. */
 MLFF_API int mlff_shard_has(const mlff_shard *shard, const mlff_system *system);
-/* Appends one label that the caller has; with a status other than MLFF_OK, the record that the structure failed. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, and as mlff_system_check. */
+/* Appends one label that the caller has; with a status other than MLFF_OK, the record that the structure failed. Fails with
+ * MLFF_ERR_IO, MLFF_ERR_MEMORY, and as mlff_system_check. */
 MLFF_API mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin);
 
 /* Writes the labels of a file as extended XYZ with energies, forces and stresses. Fails as mlff_shard_open and
@@ -381,8 +382,9 @@ typedef struct mlff_trainer_options {
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 
 /* Begins with the weights of `model` (PaiNN). `data` is read now and not kept; elements the model does not know are refused.
- * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision; SOAP on a GPU), MLFF_ERR_VALUE (an empty dataset, no forces
- * where the loss has a weight for them, two atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The model must outlive the trainer. */
+ * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision; SOAP on a GPU), MLFF_ERR_VALUE (an
+ * empty dataset, no forces where the loss has a weight for them, two atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The
+ * model must outlive the trainer. */
 MLFF_API mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *data, const mlff_trainer_options *options,
                                          mlff_trainer **trainer_out);
 MLFF_API void mlff_trainer_destroy(mlff_trainer *trainer);
@@ -601,9 +603,10 @@ typedef struct mlff_distill_options {
 MLFF_API mlff_distill_options mlff_distill_options_default(void);
 
 /* Runs every stage in `folder`, which is made if it is not there: config.json, samples.extxyz, labels.mlff, of each round K
- * explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict.json, report.html. A folder with a config.json is gone on with (and `config` may be
- * NULL): finished stages are kept, the others end in the same bits as without the interruption. *passed_out: the verdict. Fails
- * with MLFF_ERR_VALUE where `config` is not that of the folder, MLFF_ERR_INTERRUPTED, and as the stages. */
+ * explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict.json, report.html.
+ * A folder with a config.json is gone on with (and `config` may be NULL): finished stages are kept, the others end in the same
+ * bits as without the interruption. *passed_out: the verdict. Fails with MLFF_ERR_VALUE where `config` is not that of the
+ * folder, MLFF_ERR_INTERRUPTED, and as the stages. */
 MLFF_API mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
                                   int *passed_out);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// gpu_bench_orb.c: Orb (untrained, or a model file) on the GPU: the clock, and the errors of energy and forces. Up to 16 atoms
-// they are against the float64 reference, above against the GPU's float32 with portable tiles or, of a fast mode, with any.
+// gpu_bench_orb.c: times of Orb (a model file, or untrained weights) on the GPU, and errors of its energy and forces. The errors are
+// differences to the float64 reference for up to 16 atoms, else to float32 on the GPU; from 50,000 atoms on there are none.
 //
-// For each case and precision: device time of a step by events, neighbors searched in the step; the part of it behind the
-// search, as if the graph were given (the sum of the means of those stages); wall time of a call with host arrays. Medians
-// otherwise. One JSON object a line on standard output.
+// For each case and precision, one JSON object a line on standard output: device_us, the time of a step by the GPU's events, with
+// the neighbor search; graph_given_us, the part of it after the search; host_call_us, the time of a call with arrays on the host.
+// Times are medians, but graph_given_us is a sum of the stages' means. Cases from 50,000 atoms on run only by name (--case).
 // Usage: gpu_bench_orb [--calls N] [--case NAME] [--precision NAME] [--no-check] [--no-stages] [--arch NAME] [--model FILE]
 //                      [--layers N]
 //        gpu_bench_orb --xyz CASE     its structure as extended XYZ (needs no GPU)

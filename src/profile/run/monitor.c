@@ -3,8 +3,9 @@
 // blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, events. The block after it is bare, and the
 // difference of neighbors, over the period, is what watching costs inside steps; what is done between steps is timed itself, of
 // steps with nothing special one in LIGHT_TIMED. Causes of slow steps: events are read after each of the slowest 2 % and every
-// WINDOW steps; what happened since the reading before is the slow step's. Steps whose atoms stay on a GPU are timed by it, all of them; of each piece of steps the last one has stages.
-// Where several GPUs make the steps each has a monitor of its own, which gets the same times of steps.
+// WINDOW steps; what happened since the reading before is the slow step's. Steps whose atoms stay on a GPU are timed by it, all
+// of them; of each piece of steps the last one has stages. Where several GPUs make the steps each has a monitor of its own,
+// which gets the same times of steps.
 #include <math.h>
 #include <string.h>
 
