@@ -608,6 +608,12 @@ test_md_replicas() {
     run 1 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 100 --n-steps 50 -o wild.extxyz --checkpoint wild.restart
     says 'replica 0 has ended: step' err && says 'replica 1 has ended: step' err && says '2 of 2 replicas ended early: 0, 1' err
     run 0 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 0.1 --n-steps 2 --restart wild.restart
+    # No file of a replica is an input.
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 1 --every 1 -o start.dcd
+    cp whole-1.extxyz kept-1.extxyz
+    refused 2 "-o would overwrite the input 'kept-1.extxyz'" md model.safetensors start.dcd --topology kept-1.extxyz --replicas 2 -o kept.extxyz --n-steps 1
+    refused 2 "-o would overwrite the input './kept-1.extxyz'" md model.safetensors ./kept-1.extxyz --replicas 2 -o kept.extxyz --n-steps 1
+    cmp whole-1.extxyz kept-1.extxyz || fail "an input was overwritten"
     refused 2 'lists 3, where --replicas is 2' md model.safetensors "${how[@]}" --replicas 2
     refused 2 'not a temperature' md model.safetensors --system silicon --temperatures 300,warm
     refused 2 'of one simulation' md model.safetensors --system silicon --replicas 2 --profile p.json

@@ -344,31 +344,33 @@ static int check_profiles(const cli_arguments *arguments, const simulation *run)
             arguments, "--profile of several GPUs writes a file of each; '%s' is none, give the name of a file", run->profile);
     for (int k = 1; k < run->setup.n_gpus && exit_status == CLI_GOOD; k++) {
         exit_status = cli_exit(mlff_profile_rank_path(run->profile, k, path, sizeof path));
-        if (exit_status == CLI_GOOD) exit_status = cli_files_check_another(arguments, "profile", path);
+        if (exit_status == CLI_GOOD) exit_status = cli_files_check_another(arguments, "profile", path, true);
     }
     return exit_status;
 }
 
-static mlff_status run_replicas(simulation *run, const char *path)
+static int run_replicas(const cli_arguments *arguments, const simulation *run, const char *path)
 {
+    const md_replicas_task task = {.setup = &run->setup,
+                                   .input = &run->input,
+                                   .options = run->options,
+                                   .n = run->n_replicas,
+                                   .temperatures = run->temperatures,
+                                   .ensemble = md_ensemble_titles[run->options.ensemble],
+                                   .n_steps = run->n_steps,
+                                   .every = run->every,
+                                   .checkpoint_every = run->checkpoint_every,
+                                   .output = run->output,
+                                   .format = run->format,
+                                   .checkpoint = run->checkpoint,
+                                   .restart = run->restart,
+                                   .thermalize = run->thermalize,
+                                   .table = run->table,
+                                   .to_json = run->to_json};
+    const int exit_status = md_replicas_check_files(arguments, &task);
+    if (exit_status != CLI_GOOD) return exit_status;
     md_warn_if_far_from_training(run);
-    return md_replicas_run(&(md_replicas_task){.setup = &run->setup,
-                                               .input = &run->input,
-                                               .input_path = path,
-                                               .options = run->options,
-                                               .n = run->n_replicas,
-                                               .temperatures = run->temperatures,
-                                               .ensemble = md_ensemble_titles[run->options.ensemble],
-                                               .n_steps = run->n_steps,
-                                               .every = run->every,
-                                               .checkpoint_every = run->checkpoint_every,
-                                               .output = run->output,
-                                               .format = run->format,
-                                               .checkpoint = run->checkpoint,
-                                               .restart = run->restart,
-                                               .thermalize = run->thermalize,
-                                               .table = run->table,
-                                               .to_json = run->to_json});
+    return cli_exit(cli_in(path, md_replicas_run(&task)));
 }
 
 static int run_md(cli_arguments *arguments)
@@ -391,7 +393,7 @@ static int run_md(cli_arguments *arguments)
     MLFF_TRY(cli_output_check(run.checkpoint));
     cli_interrupt_catch();
     if (run.n_replicas) {
-        status = cli_in(path, run_replicas(&run, path));
+        exit_status = run_replicas(arguments, &run, path);
         goto done;
     }
     status = start(&run);

@@ -74,22 +74,21 @@ static mlff_status name_of(const replicas_run *run, const char *path, int k, cha
     return length < PATH_MAX ? MLFF_OK : mlff_fail(MLFF_ERR_USAGE, "%s: this name is too long", path);
 }
 
-static mlff_status check_files(const replicas_run *run)
+int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_task *task)
 {
-    const md_replicas_task *task = run->task;
+    static const char *const options[] = {"output", "checkpoint"};
     const char *const outputs[] = {task->output, task->checkpoint};
-    mlff_status status = MLFF_OK;
+    const replicas_run run = {.task = task};
+    int exit_status = CLI_GOOD;
     char name[PATH_MAX];
     for (int k = 0; k < task->n; k++)
-        for (int o = 0; o < 2; o++) {
+        for (int o = 0; o < 2 && exit_status == CLI_GOOD; o++) {
             if (!outputs[o]) continue;
-            MLFF_TRY(name_of(run, outputs[o], k, name));
-            if (task->input_path && cli_overwrites(name, task->input_path))
-                MLFF_FAIL(MLFF_ERR_USAGE, "%s is the input, and would be overwritten; give another name", name);
-            MLFF_TRY(cli_output_check(name));
+            exit_status = cli_exit(name_of(&run, outputs[o], k, name));
+            // Different names of options give different names of replicas' files.
+            if (exit_status == CLI_GOOD) exit_status = cli_files_check_another(arguments, options[o], name, false);
         }
-done:
-    return status;
+    return exit_status;
 }
 
 // All trajectories but the first are opened for each frame, so that any number of replicas fits into the limit of open files.
@@ -181,7 +180,6 @@ static mlff_status start(replicas_run *run)
     mlff_system **systems = calloc(n, sizeof *systems);
     if (!options || !systems || !(run->each = calloc(n, sizeof *run->each)))
         MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory: replicas");
-    MLFF_TRY(check_files(run));
     MLFF_TRY(make_systems(run));
     for (size_t k = 0; k < n; k++) options[k] = &run->each[k].options, systems[k] = run->each[k].system;
     MLFF_TRY(mlff_replicas_create(run->task->setup->evaluator, options, systems, (int)n, &run->together));

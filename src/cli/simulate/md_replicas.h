@@ -8,7 +8,6 @@
 typedef struct md_replicas_task {
     const cli_setup *setup;
     const cli_input *input;
-    const char *input_path;        // or NULL
     mlff_dynamics_options options; // of replica 0; replica k has the seed + k
     int n;
     const double *temperatures; // [n] K, or NULL: that of the options
@@ -21,6 +20,8 @@ typedef struct md_replicas_task {
 
 // Temperatures that --temperatures lists, as 300,350,400; malloc'd. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY.
 mlff_status md_parse_temperatures(const char *list, double **temperatures_out, int *n_out);
+// Whether each replica's files can be written, and are no file that the command line reads. An exit status.
+int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_task *task);
 // The run. MLFF_ERR_UNSTABLE if a replica has ended early: the others were run to the end. MLFF_ERR_INTERRUPTED after Ctrl-C.
 mlff_status md_replicas_run(const md_replicas_task *task);
 

@@ -124,8 +124,9 @@ int cli_width(void);
 // Refuses a command line where an output is also an input or another output. Called for every command before it runs: an option
 // shown with FILE is an output unless cli_files.c lists it as an input, every argument is an input. An exit status.
 int cli_files_check(const cli_arguments *arguments);
-// The same for another file that `option` writes, which must be writable too. An exit status.
-int cli_files_check_another(const cli_arguments *arguments, const char *option, const char *path);
+// The same for another file that `option` writes, which must be writable too; `with_outputs`: it must not be another output either.
+// An exit status.
+int cli_files_check_another(const cli_arguments *arguments, const char *option, const char *path, bool with_outputs);
 // Are two names the same file, by device and inode or, where neither exists yet, by folder and name? NULL, "-" and streams never are.
 bool cli_outputs_collide(const char *a, const char *b);
 // The same where `input` may be a model known by name, or have settings behind colons.

@@ -119,14 +119,16 @@ int cli_files_check(const cli_arguments *arguments)
     return exit_status;
 }
 
-int cli_files_check_another(const cli_arguments *arguments, const char *option, const char *path)
+int cli_files_check_another(const cli_arguments *arguments, const char *option, const char *path, bool with_outputs)
 {
     int n = 0, exit_status = CLI_GOOD;
-    named_file another = {.option = option, .path = path, .output = true}, *files = list_files(arguments, &n);
+    named_file another = {0}, *files = list_files(arguments, &n);
     if (!files) return cli_exit(MLFF_ERR_MEMORY);
-    snprintf(another.label, sizeof another.label, "--%s", option);
+    for (const cli_option *row = arguments->command->options; row->name; row++)
+        if (strcmp(row->name, option) == 0) (void)file_of_option(row, path, &another);
     for (int i = 0; i < n && exit_status == CLI_GOOD; i++)
-        if (!files[i].option || strcmp(files[i].option, option) != 0) exit_status = check_pair(arguments, &another, &files[i]);
+        if ((with_outputs || !files[i].output) && (!files[i].option || strcmp(files[i].option, option) != 0))
+            exit_status = check_pair(arguments, &another, &files[i]);
     base_free(files);
     return exit_status == CLI_GOOD ? cli_exit(cli_output_check(path)) : exit_status;
 }
