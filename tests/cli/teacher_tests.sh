@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Tests of mlff sample and mlff label; read by test_cli.sh, whose helpers they use.
+# Tests of mlff sample and label, and of what mlff train and verdict make of the structures; read by test_cli.sh, whose functions they
+# use.
 
 # N displaced ethanols in samples.extxyz, made without asking the model.
 displaced() {
@@ -127,4 +128,53 @@ test_label_xtb() {
     refused 1 'of another teacher, xtb:gfn2' label xtb:gfn1 s.extxyz -o one.labels --resume
     run 0 train two.labels -o student.safetensors --features 64 --layers 1 --steps 20 --device cpu
     says 'structures trained'
+}
+
+test_train_leaves_out_strain() {
+    printf '%s\n' 2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 pbc="F F F"' 'H 0 0 0 9 0 0' 'H 0 0 0.8 -9 0 0' \
+        2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2.5 pbc="F F F"' 'H 0 0 0 0 0.5 0' 'H 0 0 0.9 0 -0.5 0' >labels.xyz
+    run 0 train labels.xyz --validation labels.xyz --largest-force 5 --steps 2 --features 8 --layers 1 --device cpu -o kept.safetensors
+    says '2 structures left out, with a force above 5 eV' out # one of each file
+    says '1 structure trained, 1 validated' out
+    run 0 info kept.safetensors
+    says 'training.data_hash +[0-9a-f]{64}' out
+}
+
+# A structure that is trained on and turned about (1, 1, 1), its atoms in another order, is no new one.
+test_copies() {
+    local columns='Properties=species:S:1:pos:R:3:forces:R:3'
+    printf '%s\n' 3 "$columns energy=-1.5" 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >train.xyz
+    printf '%s\n' 3 "$columns energy=-1.5" 'H 0 0.96 0 0 0 0' 'O 0 0 0 0 0 0' 'H 0.93 -0.24 0 0 0 0' >turned.xyz
+    printf '%s\n' 3 "$columns energy=-1.5" 'O 0 0 0 0 0 0' 'H 0 0 0.97 0 0 0' 'H 0 0.93 -0.24 0 0 0' >other.xyz
+    local train="train train.xyz --steps 2 --features 8 --layers 1 --device cpu -o student.safetensors"
+    run 0 $train --validation turned.xyz
+    says '1 of 1 structures of turned.xyz are in train.xyz too.*structure 0, in train.xyz 0' err
+    run 0 $train --validation other.xyz
+    is "$(wc -c <err)" 0 "bytes of warnings about another structure"
+    local judge="verdict student.safetensors --trained-on train.xyz --nve 0 --hot 0 --compare 0"
+    run 1 $judge --test turned.xyz
+    says 'held_out +FAILED +100 '
+    run 1 $judge --test train.xyz
+    says 'held_out +FAILED +100 '
+    grep -q 'held-out' out && fail "training structures are called held-out"
+    run 1 $judge --test other.xyz
+    says 'held_out +passed +0 '
+    says 'mean absolute of 1 held-out structures'
+    says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0'
+    run 1 $judge --test other.xyz --min-speed 0
+    grep -q '^speed' out && fail "a speed without a teacher"
+    return 0
+}
+
+# A verdict on water says nothing about carbon.
+test_verdict_elements() {
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
+    model --elements H,C,O
+    run 1 verdict model.safetensors --test water.xyz --nve 0 --hot 0 --compare 0 -o verdict.json
+    says 'the student knows C, of which no usual test structure' err
+    is "$(value verdict.json elements_not_judged.0)" C "an element that was not judged"
+    model --elements H,O
+    run 1 verdict model.safetensors --test water.xyz --nve 0 --hot 0 --compare 0 -o verdict.json
+    grep -q 'the student knows' err && fail "a warning without an element"
+    grep -q '"elements_not_judged": \[\]' verdict.json || fail "elements that were judged"
 }

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+# Tests of signals; read by test_cli.sh, whose functions they use.
+
+test_interrupt_md() {
+    model
+    ready() { grep -qE '^ +10 ' out 2>/dev/null; }
+    interrupted md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o run.extxyz --checkpoint run.restart
+    says 'interrupted after [0-9]+ of 1000000000 steps' err && says '(interrupted)' && says 'steps/s'
+    run 0 eval model.safetensors run.extxyz # whole frames only
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
+}
+
+test_interrupt_profile() {
+    model
+    ready() { [ -s out ] && sleep 1; }
+    interrupted profile model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 -o run.json
+    is "$(value run.json partial)" true partial
+    [ "$(value run.json n_steps)" -gt 0 ] || fail "nothing was kept"
+    says 'PARTIAL|partial|interrupted'
+}
+
+test_interrupt_eval() {
+    model
+    water
+    mkfifo endless
+    { while cat water.xyz; do :; done >endless; } 2>/dev/null &
+    local feeder=$!
+    ready() { [ "$(wc -l <out)" -gt 5 ]; }
+    interrupted eval model.safetensors endless --json run.json -o run.extxyz
+    kill $feeder 2>/dev/null
+    is "$(value run.json summary.partial)" true partial
+    [ "$(value run.json frames)" = "$(value run.json summary.n_frames)" ] || fail "frames and their number differ"
+    is "$(grep -c Properties run.extxyz)" "$(value run.json frames)" "frames written"
+}
+
+# Nothing comes down the pipe any more: one Ctrl-C is enough, and the frames before are kept.
+test_interrupt_idle() {
+    model
+    water
+    mkfifo idle.xyz
+    sleep 60 >idle.xyz & # keeps the pipe open, and says nothing
+    local silent=$!
+    cat water.xyz >idle.xyz &
+    ready() { grep -qE '^ +0 +3 ' out 2>/dev/null; }
+    interrupted eval model.safetensors idle.xyz --json run.json
+    kill $silent 2>/dev/null || fail "it waited until the pipe's writer left"
+    says 'interrupted after 1 frame; what was computed is kept' err
+    is "$(value run.json summary.partial)" true partial
+    is "$(value run.json frames)" 1 frames
+    # Not even a writer has come.
+    mkfifo other
+    local arguments number pid
+    for arguments in "eval model.safetensors idle.xyz" "eval model.safetensors water.xyz -o other --format extxyz" \
+        "profile model.safetensors --system water --n-steps 5 -o other" "md model.safetensors water.xyz --restart other" \
+        "distill --resume -o run"; do
+        mkdir -p run && { [ -p run/config.json ] || mkfifo run/config.json; }
+        "$mlff" $arguments --device cpu >out 2>err </dev/null &
+        pid=$!
+        sleep 1
+        kill -TERM $pid
+        for number in $(seq 100); do kill -0 $pid 2>/dev/null || break; sleep 0.05; done
+        kill -KILL $pid 2>/dev/null && fail "SIGTERM did not end mlff $arguments"
+        wait $pid
+        is $? 130 "exit status of mlff $arguments"
+    done
+    refused 1 'is a pipe' eval other water.xyz
+}
+
+# SIGTERM to a profile of several runs ends the run's own process as well, and removes its folder.
+test_interrupt_runs() {
+    model
+    cp model.safetensors "only$$.safetensors"
+    "$mlff" profile "only$$.safetensors" --system silicon --n-atoms 8 --runs 3 --n-steps 100000000 --device cpu \
+        >out 2>err </dev/null &
+    local process=$! wait
+    for wait in $(seq 200); do [ "$(pgrep -fc "only$$.safetensors")" = 2 ] && break; sleep 0.05; done
+    is "$(pgrep -fc "only$$.safetensors")" 2 "processes"
+    sleep 0.5
+    kill -TERM $process
+    for wait in $(seq 400); do pgrep -f "only$$.safetensors" >/dev/null || break; sleep 0.05; done
+    ! pgrep -f "only$$.safetensors" >/dev/null || fail "the run's process goes on"
+    wait $process
+    is $? 130 "exit status"
+    # What a command of compare --run started ends as well.
+    "$mlff" compare --run "sleep 77$$; true" --run true >out 2>err </dev/null &
+    process=$!
+    for wait in $(seq 200); do pgrep -f "^sleep 77$$" >/dev/null && break; sleep 0.05; done
+    pgrep -f "^sleep 77$$" >/dev/null || fail "the command was not started"
+    kill -TERM $process
+    for wait in $(seq 100); do pgrep -f "^sleep 77$$" >/dev/null || break; sleep 0.05; done
+    ! pgrep -f "^sleep 77$$" >/dev/null || fail "what the command started goes on"
+    wait $process
+    is $? 130 "exit status of compare"
+}

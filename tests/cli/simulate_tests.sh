@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MIT
+# Tests of mlff md on the CPU, relax, vibrations and analyze; read by test_cli.sh, whose functions they use.
+
+test_md() {
+    model
+    run 0 md model.safetensors --system silicon --n-atoms 10 --n-steps 20 --every 5 --temperature 200 --timestep 0.25 -o a.extxyz
+    says 'silicon, 8 atoms .*nearest to the 10 asked for' && says '^ +20 ' && says 'steps/s' && says 'ns/day' && says 'untrained'
+    is "$(grep -c 'Lattice' a.extxyz)" 5 "number of frames written"
+    run 0 md model.safetensors --system silicon --n-atoms 10 --n-steps 20 --every 5 --temperature 200 --timestep 0.25 -o b.extxyz
+    cmp -s a.extxyz b.extxyz || fail "the same run gives another trajectory"
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 10 --every 5 --ensemble langevin --friction 0.02 --seed 5 --json
+    cp out md.json
+    is "$(value md.json thermo)" 3 "lines of the table"
+    is "$(value md.json summary.n_steps)" 10 "steps"
+    is "$(value md.json summary.partial)" false partial
+    is "$(value md.json thermo.2.step)" 10 "last step"
+    # Velocities of a file are used: a frame of the first run goes on at its own temperature.
+    run 0 md model.safetensors a.extxyz --n-steps 1
+    says 'velocities of the file'
+    run 0 md model.safetensors a.extxyz --n-steps 1 --thermalize
+    says 'velocities drawn'
+    run 0 md model.safetensors a.extxyz --n-steps 2 --every 1 -o -
+    says '^8$' && says 'Lattice'
+    grep -aq 'steps/s' out && fail "the table is among the frames"
+    # A run that cannot be believed ends with a warning that names the remedy; a good one with none.
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100
+    [ ! -s err ] || fail "a good run warns"
+    for ensemble in nve langevin; do # an exploded run stops; its last good step is kept as a frame and as a restart file
+        rm -f exploded.*
+        run 1 md model.safetensors --system silicon --n-atoms 8 --n-steps 100 --timestep 100 --ensemble $ensemble \
+            -o exploded.extxyz --checkpoint exploded.restart
+        is "$(grep -c . err)" 1 "lines on stderr"
+        says 'step [0-9]+: the simulation has exploded.*atom [0-9]+ .*halve the timestep.*relax' err
+        local stopped=$(sed -n 's/.*step \([0-9]*\):.*/\1/p' err)
+        is "$(sed -n 's/.* step=\([0-9]*\).*/\1/p' exploded.extxyz | tail -1)" $((stopped - 1)) "last frame's step"
+        run 0 eval model.safetensors exploded.extxyz
+        run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 2 --timestep 0.1 --restart exploded.restart
+    done
+    run 0 md model.safetensors --system water --n-atoms 24 --n-steps 100 --timestep 0.2 --temperature 0.5 # far from its minimum
+    says 'warning: the temperature is .* K where .* was asked for.*relax' err
+}
+
+test_vibrations() {
+    local ethanol=$source_folder/models/ethanol.safetensors
+    run 0 md $ethanol --system ethanol --n-steps 1 --timestep 0.1 -o start.extxyz
+    run 0 relax $ethanol start.extxyz -o minimum.extxyz --fmax 0.001
+    run 0 vibrations $ethanol minimum.extxyz --precision float64
+    says '9 atoms, 21 vibrations; largest force .* zero-point energy 2\.'
+    says '3 translations, 3 rotations .*: 0.00 0.00 0.00'
+    says '^ *21 +3[0-9]{3}\.' # the hydroxyl group
+    [ ! -s err ] || fail "a warning for a minimum: $(cat err)"
+    run 0 vibrations $ethanol minimum.extxyz --json
+    [ "$(value out rigid_names.2)-$(value out rigid_names.3)" = translation-rotation ] || fail "names of the zero modes"
+    awk -v w="$(value out wavenumbers_per_cm.20)" 'BEGIN { exit !(w > 3500 && w < 4000) }' || fail "stretching of the hydroxyl group"
+    run 0 vibrations $ethanol --system ethanol # not relaxed
+    says 'not a minimum.*mlff relax' err
+    run 2 vibrations $ethanol
+    says 'either a file or --system' err
+    run 0 new --arch painn -o random.safetensors --elements Si --set n_features=16
+    run 0 vibrations random.safetensors --system silicon --n-atoms 8
+    says 'left out, 3 acoustic modes .translations.'
+    cp out molecule
+    run 0 phonons random.safetensors --system silicon --n-atoms 8
+    cmp -s out molecule || fail "vibrations and phonons of a crystal differ"
+    run 1 phonons $ethanol minimum.extxyz
+    says 'no periodic cell.*mlff vibrations' err
+    run 1 vibrations $ethanol --system silicon
+    says "silicon" err
+    run 2 vibrations $ethanol --system ethanol --step 0
+}
+
+test_analyze() {
+    local ethanol=$source_folder/models/ethanol.safetensors
+    run 0 md $ethanol --system ethanol --n-steps 110 --every 1 -o run.extxyz
+    run 0 analyze run.extxyz --frame-time 0.5 --element O --json
+    is "$(value out n_frames)" 111 frames
+    is "$(value out msd.lag_fs.0)" 0.5 "first lag"
+    awk -v d="$(value out msd.msd_angstrom2.0)" 'BEGIN { exit !(d > 0 && d < 0.01) }' || fail "displacement of oxygen in 0.5 fs"
+    awk -v t="$(value out temperature.mean_kelvin)" 'BEGIN { exit !(t > 50 && t < 500) }' || fail "temperature"
+    is "$(value out vdos.wavenumber_per_cm.0)" 0 "first wavenumber"
+    run 0 analyze run.extxyz --geometry --html page.html
+    says 'energy: mean -4[0-9.]* eV'
+    says '^H-O  *1  *0.9'
+    grep -q '<svg.*</html>' page.html || grep -q '</html>' page.html || fail "the page is not whole"
+    if grep -qE 'class="tick"[^>]*>(-?[0-9.]{6,}<|[^<]*e[-+])' page.html; then fail "an axis has a number that is not round"; fi
+    run 2 analyze run.extxyz --html run.extxyz
+    printf '1\n\nH 0 0 0\n' >bare.xyz
+    run 2 analyze bare.xyz
+    says 'bare.xyz: .*no cell.*--frame-time' err
+    run 2 analyze run.extxyz --frame-time 1 --element Ne
+    says 'run.extxyz: frame 0: no atom of Ne' err
+    run 2 analyze run.extxyz --pair O-Xx
+    run 2 analyze run.extxyz --element O
+    printf '4\nLattice="4 0 0 0 4 0 0 0 4"\nAl 0 0 0\nAl 0 2 2\nAl 2 0 2\nAl 2 2 0\n' >lattice.extxyz
+    run 0 analyze lattice.extxyz --range 3 --bins 3 --json # 12 neighbors at 2.83 Å
+    is "$(value out rdf.coordination.1)" 0 "neighbors within 2 Å"
+    is "$(value out rdf.coordination.2)" 12 "neighbors within 3 Å"
+    run 0 analyze lattice.extxyz
+    says '^ *2.825 .* 12.000'
+    says 'all atoms: highest at 2.825 Å .g = [0-9.]*., lowest beyond at 2.875 Å .g = 0.: 12 neighbors up to there'
+    [ "$(grep -c ' 0.000$' out)" -eq 1 ] || fail "empty bins before the nearest pair"
+    run 0 analyze lattice.extxyz --range 2
+    says 'all atoms: no pairs up to 2 Å'
+}
+
+# What is found in each format is what is found in extended XYZ, within float32 of DCD and NetCDF.
+test_analyze_formats() {
+    local suffix ethanol=$source_folder/models/ethanol.safetensors water=$source_folder/models/water.safetensors
+    local md="--n-steps 20 --every 1 --seed 3"
+    for suffix in extxyz lammpstrj dcd nc; do
+        run 0 md $ethanol --system ethanol $md -o run.$suffix
+        run 0 md $water --system water --n-atoms 96 --ensemble scr $md -o box.$suffix
+    done
+    run 0 analyze run.extxyz --frame-time 0.5 --geometry --json && cp out molecule
+    run 0 analyze box.extxyz --frame-time 0.5 --pair O-H --range 3 --json && cp out liquid
+    for suffix in lammpstrj dcd nc; do
+        run 0 analyze run.$suffix --topology run.extxyz --frame-time 0.5 --geometry --json
+        alike molecule out n_frames msd.msd_angstrom2.0 msd.msd_angstrom2.9 geometry.0.mean geometry.3.standard_deviation
+        [ $suffix = dcd ] || alike molecule out temperature.mean_kelvin
+        run 0 analyze run.$suffix --topology ethanol --geometry # of --system
+        run 0 analyze box.$suffix --topology box.extxyz --frame-time 0.5 --pair O-H --range 3 --json
+        alike liquid out n_frames msd.msd_angstrom2.9 rdf.g.39 rdf.coordination.39 rdf.coordination.119
+        "$mlff" analyze - --topology box.extxyz --frame-time 0.5 >out 2>err <box.$suffix || fail "box.$suffix from a pipe"
+        says '^21 frames|21 frames'
+    done
+    run 0 analyze box.lammpstrj --pair O-H --range 3 # has its elements
+    run 2 analyze run.dcd --frame-time 1
+    says 'run.dcd: a DCD names no elements; .*--topology FILE' err
+    run 2 analyze run.nc --frame-time 1 --topology box.extxyz
+    says 'run.nc: frames of 9 atoms, but the topology has 96' err
+    head -c 1500 run.nc >cut.nc
+    run 1 analyze cut.nc --frame-time 1 --topology run.extxyz
+    says 'cut.nc: the file ends in frame 3' err
+    run 1 analyze run.dcd --frame-time 1 --topology nowhere.xyz
+    run 0 eval $ethanol run.dcd --topology run.extxyz --json a.json
+    run 0 eval $ethanol run.extxyz --json b.json
+    alike a.json b.json frames.0.energy_ev frames.20.energy_ev # positions of float32: 1e-6 of the energy
+}
+
+test_relax() {
+    local ethanol=$source_folder/models/ethanol.safetensors
+    run 0 md $ethanol --system ethanol --temperature 400 --n-steps 100 --every 20 -o hot.extxyz
+    run 0 relax $ethanol hot.extxyz -o relaxed.extxyz --fmax 0.01 --batch 4
+    says 'L-BFGS to forces below 0.01' && says '6 structures in' && says '6 converged, 0 reached'
+    is "$(grep -c 'relax_end=converged' relaxed.extxyz)" 6 "relaxed structures"
+    grep -q momenta relaxed.extxyz && fail "velocities of other positions are written"
+    run 0 eval $ethanol relaxed.extxyz --json relaxed.json # the energies written are those of the positions written
+    awk -v e="$(value relaxed.json summary.energy_mae_ev_per_atom)" 'BEGIN { exit !(e < 1e-5) }' || fail "energies of other positions"
+    cp relaxed.extxyz alone.extxyz
+    run 0 relax $ethanol hot.extxyz -o relaxed.extxyz --fmax 0.01 --batch 1 --json
+    is "$(value out summary.n_converged)" 6 converged
+    is "$(value out structures)" 6 structures
+    run 0 relax $ethanol alone.extxyz -o again.extxyz --fmax 0.02 --optimizer fire
+    is "$(grep -c 'relax_steps=0 ' again.extxyz)" 6 "structures at their minimum already"
+    run 0 relax $ethanol hot.extxyz -o - --max-steps 2 --fmax 0.001
+    is "$(grep -c 'relax_end=max_steps relax_steps=2' out)" 6 "structures that were not given enough steps"
+    # One that cannot be computed is named, the others are relaxed.
+    { head -22 hot.extxyz; printf '2\n\nH 0 0 0\nH 0 0 0\n'; head -11 hot.extxyz; } >mixed.extxyz
+    run 1 relax $ethanol mixed.extxyz -o mixed-relaxed.extxyz
+    says 'mixed.extxyz, frame 2: .*atoms 0 and 1' err && says '1 of 4 structures could not be relaxed' err
+    is "$(grep -o 'relax_end=[a-z]*' mixed-relaxed.extxyz | tr '\n' ' ')" \
+        "relax_end=converged relax_end=converged relax_end=failed relax_end=converged " "order of the file"
+    refused 1 'does not know' relax $ethanol <(printf '1\n\nAu 0 0 0\n')
+    refused 2 'needs --cell' relax $ethanol hot.extxyz --pressure 1
+    refused 2 'needs --cell' relax $ethanol hot.extxyz --no-symmetry
+    run 1 relax $ethanol hot.extxyz --cell
+    says 'frame 5: .*periodic along three axes' err
+    refused 1 'no frame in it' relax $ethanol /dev/null
+    refused 2 'another argument is missing' relax $ethanol
+    model # a cell under pressure, and the same written twice
+    run 0 relax model.safetensors <("$mlff" md model.safetensors --system silicon --n-atoms 8 --n-steps 0 -o -) --cell --pressure 20000 \
+        --max-steps 5 -o cell.extxyz
+    grep -q 'Lattice' cell.extxyz || fail "no cell"
+    grep -q '5.431 0.0 0.0' cell.extxyz && fail "the cell has not moved"
+}
+
+test_md_replicas() {
+    model
+    local -a how=(--system silicon --n-atoms 8 --timestep 0.2 --temperatures 200,250,300 --ensemble bussi --every 10)
+    run 0 md model.safetensors "${how[@]}" --n-steps 40 -o whole.extxyz --json
+    is "$(value out summary.n_running)" 3 "replicas that run"
+    is "$(value out replicas.2.seed)" 2 "seed of the last"
+    is "$(value out replicas.1.temperature_kelvin)" 250 "its temperature"
+    run 0 md model.safetensors "${how[@]}" --n-steps 20 -o half.extxyz --checkpoint half.restart
+    run 0 md model.safetensors "${how[@]}" --n-steps 20 -o half.extxyz --restart half.restart
+    for k in 0 1 2; do cmp whole-$k.extxyz half-$k.extxyz || fail "replica $k is another one over a restart"; done
+    cmp -s whole-0.extxyz whole-1.extxyz && fail "replicas 0 and 1 are one"
+    # Means are of states at equal intervals, here each second step, wherever the steps were interrupted to write.
+    local mean often
+    run 0 md model.safetensors "${how[@]}" --every 2 --n-steps 200 --json
+    often=$(value out replicas.1.mean_temperature_kelvin)
+    run 0 md model.safetensors "${how[@]}" --every 200 --n-steps 200 --json
+    mean=$(value out replicas.1.mean_temperature_kelvin)
+    is "$mean" "$often" "mean temperature of states at equal intervals"
+    [ "$(value out replicas.1.drift_slope_half_width)" != null ] || fail "no slope of 100 states"
+    # All explode: each is named, with its last good frame and restart file.
+    run 1 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 100 --n-steps 50 -o wild.extxyz --checkpoint wild.restart
+    says 'replica 0 has ended: step' err && says 'replica 1 has ended: step' err && says '2 of 2 replicas ended early: 0, 1' err
+    run 0 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 0.1 --n-steps 2 --restart wild.restart
+    # No file of a replica is an input.
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 1 --every 1 -o start.dcd
+    cp whole-1.extxyz kept-1.extxyz
+    refused 2 "-o would overwrite the input 'kept-1.extxyz'" md model.safetensors start.dcd --topology kept-1.extxyz --replicas 2 -o kept.extxyz --n-steps 1
+    refused 2 "-o would overwrite the input './kept-1.extxyz'" md model.safetensors ./kept-1.extxyz --replicas 2 -o kept.extxyz --n-steps 1
+    cmp whole-1.extxyz kept-1.extxyz || fail "an input was overwritten"
+    refused 2 'lists 3, where --replicas is 2' md model.safetensors "${how[@]}" --replicas 2
+    refused 2 'not a temperature' md model.safetensors --system silicon --temperatures 300,warm
+    refused 2 'of one simulation' md model.safetensors --system silicon --replicas 2 --profile p.json
+}
+
+test_md_ensembles() {
+    model
+    local -a silicon=(--system silicon --n-atoms 8 --timestep 0.2 --temperature 250)
+    run 2 md model.safetensors "${silicon[@]}" --ensemble nvt
+    says 'needs its thermostat: bussi, nose-hoover or langevin' err
+    run 2 md model.safetensors "${silicon[@]}" --ensemble npt
+    says 'needs its barostat: scr or mtk' err
+    for ensemble in bussi nose-hoover scr mtk; do # each restarts to the bit, also along a ramp
+        local -a how=("${silicon[@]}" --ensemble $ensemble --ramp-to 300 --ramp-steps 30 --every 10 --json)
+        run 0 md model.safetensors "${how[@]}" --n-steps 40
+        cp out whole.json
+        run 0 md model.safetensors "${how[@]}" --n-steps 20 --checkpoint half.restart
+        run 0 md model.safetensors "${how[@]}" --n-steps 20 --restart half.restart
+        is "$(value whole.json summary.ensemble)" $ensemble ensemble
+        close_to "$(value whole.json thermo.0.temperature_kelvin)" 250 1e-9
+        for key in potential_energy_ev kinetic_energy_ev temperature_kelvin; do
+            is "$(value out thermo.2.$key)" "$(value whole.json thermo.4.$key)" "$key after a restart of $ensemble"
+        done
+        [ ! -s err ] || fail "a restart of $ensemble warns: $(cat err)"
+    done
+    is "$(value whole.json summary.mean_volume_ang3 | cut -d. -f1)" 160 "volume of mtk" # 8 atoms of silicon: 160.2 Å³
+    run 0 md model.safetensors "${silicon[@]}" --ensemble langevin --n-steps 0 --json
+    close_to "$(value out thermo.0.temperature_kelvin)" 250 1e-9 # with the 3 degrees of freedom of the whole
+    run 0 md model.safetensors "${silicon[@]}" --ensemble scr --anisotropic --pressure 5000 --n-steps 30
+    says 'NPT .stochastic cell rescaling' && says 'pressure' && says 'meV/atom/ps .fitted slope' && says 'mean volume'
+    printf '2\nProperties=species:S:1:pos:R:3\nSi 0 0 0\nSi 0 0 2.3\n' >pair.xyz
+    refused 1 'periodic along three axes' md model.safetensors pair.xyz --ensemble scr
+    refused 2 'needs --ensemble scr or mtk' md model.safetensors pair.xyz --pressure 3
+    refused 2 'needs a thermostat' md model.safetensors pair.xyz --ramp-to 400
+    refused 2 'needs --ramp-to' md model.safetensors pair.xyz --ramp-steps 400
+    refused 2 'thermostat-time needs' md model.safetensors pair.xyz --thermostat-time 50
+    refused 2 'constant volume' md model.safetensors --system silicon --ensemble mtk --profile p.json
+    refused 2 'temperature above 0' md model.safetensors pair.xyz --ensemble bussi --temperature 0
+}
+
+test_md_restart() {
+    model
+    local -a common=(--system silicon --n-atoms 8 --ensemble langevin --timestep 0.5 --every 10 --seed 2 --json)
+    run 0 md model.safetensors "${common[@]}" --n-steps 40
+    cp out whole.json
+    run 0 md model.safetensors "${common[@]}" --n-steps 20 --checkpoint half.restart -o half.extxyz
+    run 0 md model.safetensors "${common[@]}" --n-steps 20 --restart half.restart -o half.extxyz
+    cp out rest.json
+    is "$(value rest.json thermo.0.step)" 20 "first step after the restart"
+    is "$(value rest.json thermo.2.step)" 40 "last step after the restart"
+    for key in potential_energy_ev kinetic_energy_ev temperature_kelvin; do
+        is "$(value rest.json thermo.2.$key)" "$(value whole.json thermo.4.$key)" "$key after a restart"
+    done
+    is "$(grep -c Lattice half.extxyz)" 5 "frames of both parts"
+    refused 1 'no_such_file' md model.safetensors "${common[@]}" --restart no_such_file
+    head -c 40 half.restart >cut.restart
+    run 1 md model.safetensors "${common[@]}" --restart cut.restart
+    says 'cut.restart' err
+    run 1 md model.safetensors --system silicon --n-atoms 64 --n-steps 1 --restart half.restart
+    says 'half.restart' err
+}
+
+# kill -9 at a random time, restart: the trajectory is byte for byte that of a whole run, in every ensemble and in every format that a restart continues.
+test_md_killed() {
+    model
+    local formats=(extxyz lammpstrj nc) ensembles=(nve langevin bussi nose-hoover scr mtk) options n_steps
+    for ((kill = 0; kill < ${MLFF_KILLS:-6}; kill++)); do
+        local trajectory=killed.${formats[(kill + kill / 6) % 3]} ensemble=${ensembles[kill % 6]}
+        case $ensemble in # the cell of the crystal is kept from shrinking to nothing by random weights
+            scr | mtk) options="--system silicon --n-atoms 8 --timestep 0.1 --pressure 1 --barostat-time 10000" ;;
+            *) options="--system h2o --timestep 0.1" ;;
+        esac
+        options="$options --ensemble $ensemble --every 3 --device cpu --threads 1"
+        rm -f killed.* whole.*
+        "$mlff" md model.safetensors $options --n-steps 100000000 --checkpoint killed.restart --checkpoint-every 100 \
+            -o $trajectory >/dev/null 2>&1 </dev/null &
+        local process=$!
+        for wait in $(seq 200); do [ -s killed.restart ] && [ -s $trajectory ] && break; sleep 0.05; done
+        sleep 0.$((RANDOM % 4))$((RANDOM % 10))
+        kill -9 $process
+        wait $process 2>/dev/null
+        run 0 md model.safetensors $options --n-steps 30 --restart killed.restart -o $trajectory --json
+        n_steps=$(($(value out thermo.0.step) + 30))
+        run 0 md model.safetensors $options --n-steps $n_steps -o whole.${trajectory#*.}
+        echo "$ensemble, ${trajectory#*.}: $n_steps steps"
+        cmp $trajectory whole.${trajectory#*.} || fail "$ensemble, killed before step $n_steps: $trajectory differs from that of a whole run"
+    done
+}
