@@ -34,7 +34,7 @@ static void remove_run(const char *run)
         "report.html",           "explored-1.extxyz",     "explored-2.extxyz",     "labels-1.mlff",
         "labels-2.mlff",         "round-1.json",          "round-2.json",          "young-0-1.safetensors",
         "young-1-1.safetensors", "young-0-2.safetensors", "young-1-2.safetensors", "baseline.extxyz",
-        "baseline.mlff",         "baseline.safetensors"};
+        "baseline.mlff",         "baseline.safetensors",  "made-with.json"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
     rmdir(in_folder(run, ""));
 }
@@ -338,7 +338,8 @@ static void test_refuses(void **state)
     int passed;
     make_whole();
     config.seed = 8;
-    assert_refused(run_with(&config, "whole", NULL, NULL, &passed), MLFF_ERR_VALUE, "another run");
+    assert_refused(run_with(&config, "whole", NULL, NULL, &passed), MLFF_ERR_VALUE,
+                   "another run: asked for is \"seed\": 8 in place of 7");
     assert_refused(run_with(NULL, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "no run to go on with");
     assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1); // nothing is left behind
     config.optimizer = "sophia";
@@ -354,6 +355,52 @@ static void test_refuses(void **state)
     mlff_teacher_destroy(other);
     assert_refused(mlff_distill_preset("fast", &config), MLFF_ERR_USAGE, "thorough");
     remove_run("whole");
+}
+
+// An edited config.json: what the files were made with stays, what only judges them may change.
+static void test_edited_settings(void **state)
+{
+    (void)state;
+    const mlff_distill_config whole = small_config();
+    int passed = -1, left = 12; // a half-finished run
+    char *student = NULL, *verdict = NULL, *again = NULL;
+    size_t n, n_again;
+    for (int finished = 0; finished < 2; finished++) {
+        mlff_distill_config edited = whole;
+        const mlff_status status = run_with(&whole, "edited", finished ? NULL : stop_sometimes, &left, &passed);
+        assert_int_equal(status, finished ? MLFF_OK : MLFF_ERR_INTERRUPTED);
+        edited.seed = 8;
+        assert_int_equal(mlff_distill_config_save(&edited, in_folder("edited", "config.json")), MLFF_OK);
+        assert_refused(run_with(NULL, "edited", NULL, NULL, &passed), MLFF_ERR_VALUE, "has \"seed\": 8 in place of 7");
+        edited = whole;
+        edited.n_features = 16;
+        assert_int_equal(mlff_distill_config_save(&edited, in_folder("edited", "config.json")), MLFF_OK);
+        assert_refused(run_with(NULL, "edited", NULL, NULL, &passed), MLFF_ERR_VALUE, "\"n_features\": 16 in place of 8");
+        edited = whole;
+        edited.systems = "h2o,h2o";
+        assert_int_equal(mlff_distill_config_save(&edited, in_folder("edited", "config.json")), MLFF_OK);
+        assert_refused(run_with(NULL, "edited", NULL, NULL, &passed), MLFF_ERR_VALUE, "\"systems\": \"h2o,h2o\"");
+        assert_int_equal(mlff_distill_config_save(&whole, in_folder("edited", "config.json")), MLFF_OK);
+    }
+    assert_int_equal(base_read_file(in_folder("edited", "student.safetensors"), 1 << 24, &student, &n), MLFF_OK);
+    read_content("edited", "verdict.json", &verdict);
+    assert_null(strstr(verdict, "\"limit\": 250"));
+    mlff_distill_config looser = whole;
+    looser.max_force_error = 0.25; // eV/Å
+    assert_int_equal(mlff_distill_config_save(&looser, in_folder("edited", "config.json")), MLFF_OK);
+    if (run_with(NULL, "edited", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    base_free(verdict);
+    read_content("edited", "verdict.json", &verdict);
+    assert_non_null(strstr(verdict, "\"limit\": 250"));
+    assert_int_equal(base_read_file(in_folder("edited", "student.safetensors"), 1 << 24, &again, &n_again), MLFF_OK);
+    assert_true(n == n_again && memcmp(student, again, n) == 0);
+    // Without its configuration the folder is no place for a new run.
+    unlink(in_folder("edited", "config.json"));
+    assert_refused(run_with(&whole, "edited", NULL, NULL, &passed), MLFF_ERR_VALUE, "whose config.json is gone");
+    base_free(student);
+    base_free(again);
+    base_free(verdict);
+    remove_run("edited");
 }
 
 static void test_settings(void **state)
@@ -395,7 +442,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_run),   cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
         cmocka_unit_test(test_settings),    cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
-        cmocka_unit_test(test_two_systems), cmocka_unit_test(test_refuses), // removes the whole run
+        cmocka_unit_test(test_two_systems), cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

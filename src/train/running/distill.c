@@ -17,8 +17,9 @@
 #include "train/judging/verdict.h"
 
 static const char *const file_names[DISTILL_N_FILES] = {
-    "config.json",         "samples.extxyz",  "labels.mlff",   "checkpoint",           "best.safetensors", "history.jsonl",
-    "student.safetensors", "baseline.extxyz", "baseline.mlff", "baseline.safetensors", "verdict.json",     "report.html"};
+    "config.json",          "made-with.json", "samples.extxyz",      "labels.mlff",     "checkpoint",
+    "best.safetensors",     "history.jsonl",  "student.safetensors", "baseline.extxyz", "baseline.mlff",
+    "baseline.safetensors", "verdict.json",   "report.html"};
 // Those that each round has: name, a dash, the round's number, suffix.
 static const char *const round_names[] = {"explored-", "labels-", "round-", "young-"};
 
@@ -108,18 +109,59 @@ done:
     return status;
 }
 
+// A new run takes no files of an earlier one, whose settings are unknown or others.
+static mlff_status check_is_empty(const distill *d)
+{
+    for (int k = 0; k < DISTILL_N_FILES; k++)
+        if (k != DISTILL_MADE_WITH && distill_is_there(d, k))
+            return mlff_fail(MLFF_ERR_VALUE,
+                             "%s: is of another run, whose config.json is gone; remove it, or give another folder", d->path[k]);
+    return MLFF_OK;
+}
+
 // Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped
 // name leaves nothing behind.
 static mlff_status begin_folder(distill *d, const char *folder)
 {
     mlff_status status = MLFF_OK;
-    if (!d->is_new) return MLFF_OK;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    if (d->is_new && mkdir(folder, 0777) != 0 && errno != EEXIST)
         return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
     if (d->lock < 0) MLFF_TRY(lock_folder(d));
-    if (distill_is_there(d, DISTILL_CONFIG)) // made by another process since this one looked
+    if (d->is_new && distill_is_there(d, DISTILL_CONFIG)) // made by another process since this one looked
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder", d->path[DISTILL_CONFIG]);
-    MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG]));
+    if (d->is_new) MLFF_TRY(check_is_empty(d));
+    if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
+        MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_MADE_WITH]));
+    if (d->is_new) MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG])); // last: with it the run exists
+done:
+    return status;
+}
+
+static mlff_status read_settings(const char *path, mlff_distill_config *config, char text[DISTILL_TEXT_BYTES])
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(mlff_distill_preset("standard", config));
+    config->core_repulsion = 0; // of a folder from before these settings
+    config->n_rounds = config->baseline = 0;
+    MLFF_TRY(mlff_distill_config_read(path, config, text, DISTILL_TEXT_BYTES));
+    if (!config->teacher || !config->systems) status = mlff_fail(MLFF_ERR_FORMAT, "%s: teacher or systems are missing", path);
+done:
+    return status;
+}
+
+// config.json may have been edited: the files that are there must have been made with its settings.
+static mlff_status check_made_with(const distill *d)
+{
+    mlff_status status = MLFF_OK;
+    mlff_distill_config made;
+    char text[DISTILL_TEXT_BYTES], difference[DISTILL_DIFFERENCE_BYTES];
+    if (!distill_is_there(d, DISTILL_MADE_WITH)) return MLFF_OK; // of a folder from before it
+    MLFF_TRY(read_settings(d->path[DISTILL_MADE_WITH], &made, text));
+    MLFF_TRY(distill_config_same(&d->config, &made, true, difference));
+    if (difference[0])
+        status = mlff_fail(MLFF_ERR_VALUE,
+                           "%s: has %s, with which the files of this run were made; restore it, or begin a run in another folder",
+                           d->path[DISTILL_CONFIG], difference);
 done:
     return status;
 }
@@ -128,9 +170,7 @@ done:
 static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
 {
     mlff_status status = MLFF_OK;
-    base_text wanted = {0};
-    char *there = NULL;
-    size_t length;
+    char difference[DISTILL_DIFFERENCE_BYTES];
     if (!distill_is_there(d, DISTILL_CONFIG)) {
         if (!asked) return mlff_fail(MLFF_ERR_IO, "%s: there is no run to go on with", d->path[DISTILL_CONFIG]);
         d->config = *asked;
@@ -139,22 +179,14 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
             return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: a teacher and at least one system must be given");
         return MLFF_OK;
     }
-    MLFF_TRY(mlff_distill_preset("standard", &d->config));
-    d->config.core_repulsion = 0; // of a folder from before these settings
-    d->config.n_rounds = d->config.baseline = 0;
-    MLFF_TRY(mlff_distill_config_read(d->path[DISTILL_CONFIG], &d->config, d->text, sizeof d->text));
-    if (!d->config.teacher || !d->config.systems)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: teacher or systems are missing", d->path[DISTILL_CONFIG]);
+    MLFF_TRY(read_settings(d->path[DISTILL_CONFIG], &d->config, d->text));
+    MLFF_TRY(check_made_with(d));
     if (!asked) goto done;
-    distill_config_write(asked, &wanted);
-    MLFF_TRY(wanted.status);
-    MLFF_TRY(base_read_file(d->path[DISTILL_CONFIG], 1 << 20, &there, &length));
-    if (strcmp(there, wanted.text) != 0)
-        status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder",
-                           d->path[DISTILL_CONFIG]);
+    MLFF_TRY(distill_config_same(asked, &d->config, false, difference));
+    if (difference[0])
+        status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run: asked for is %s; go on with --resume, or give another folder",
+                           d->path[DISTILL_CONFIG], difference);
 done:
-    base_free(there);
-    base_text_free(&wanted);
     return status;
 }
 

@@ -7,11 +7,12 @@
 #include "base/base.h"
 #include "mlff_train.h"
 
-enum { DISTILL_TEXT_BYTES = 8192, DISTILL_MAX_COMMITTEE = 8 };
+enum { DISTILL_TEXT_BYTES = 8192, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_COMMITTEE = 8 };
 
 /* The files of a run's folder that there is one of. */
 typedef enum distill_file {
     DISTILL_CONFIG,
+    DISTILL_MADE_WITH,
     DISTILL_SAMPLES,
     DISTILL_LABELS,
     DISTILL_CHECKPOINT,
@@ -91,8 +92,10 @@ mlff_status distill_round_read(const char *path, int64_t *n_structures_out, doub
 
 /* The optimizer that a configuration names. Fails with MLFF_ERR_USAGE for another name. */
 mlff_status distill_optimizer(const mlff_distill_config *config, mlff_trainer_optimizer *optimizer_out);
-/* Adds the settings as the JSON of config.json. */
-void distill_config_write(const mlff_distill_config *config, base_text *text);
+/* Whether the settings of `asked` are those of `made`: `difference` names the first that is not ("seed": 8 in place of 7), else it is
+ * "". `files_alone`: only those that the files of a run are made with, not those of its verdict. Fails with MLFF_ERR_MEMORY. */
+mlff_status distill_config_same(const mlff_distill_config *asked, const mlff_distill_config *made, bool files_alone,
+                                char difference[DISTILL_DIFFERENCE_BYTES]);
 /* Writes the page of a run: verdict, rounds, learning curves (where there is a history), parity of the held-out structures. Needs
  * nothing from elsewhere. */
 mlff_status distill_report(const distill *d);

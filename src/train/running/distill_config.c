@@ -11,6 +11,7 @@
 #include "train/fitting/train_record.h"
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
+enum use { FILES, VERDICT }; // the files of a run are made with it, or only its verdict, which is made anew each time
 
 // Every member once: its name in JSON, where it is, and what it may be.
 static const struct field {
@@ -18,11 +19,14 @@ static const struct field {
     enum kind kind;
     size_t offset;
     double least, most;
+    enum use use;
 } fields[] = {
-#define FIELD(member, kind, least, most)                                                                                         \
+#define FIELD_OF(member, kind, least, most, use)                                                                                 \
     {                                                                                                                            \
-#member, kind, offsetof(mlff_distill_config, member), least, most                                                        \
+#member, kind, offsetof(mlff_distill_config, member), least, most, use                                                   \
     }
+#define FIELD(member, kind, least, most) FIELD_OF(member, kind, least, most, FILES)
+#define JUDGE(member, kind, least, most) FIELD_OF(member, kind, least, most, VERDICT)
     FIELD(teacher, TEXT, 0, 0),
     FIELD(systems, TEXT, 0, 0),
     FIELD(n_atoms, INTEGER, 0, 1e7),
@@ -44,16 +48,18 @@ static const struct field {
     FIELD(learning_rate, NUMBER, 1e-9, 1),
     FIELD(huber_forces, NUMBER, 0, 1e6),
     FIELD(optimizer, TEXT, 0, 0),
-    FIELD(baseline, INTEGER, 0, 1),
-    FIELD(nve_ps, NUMBER, 0, 1e6),
-    FIELD(hot_ps, NUMBER, 0, 1e6),
-    FIELD(compare_ps, NUMBER, 0, 1e6),
-    FIELD(hot_runs, INTEGER, 1, 1000),
-    FIELD(max_force_error, NUMBER, 0, 1e6),
-    FIELD(max_energy_error, NUMBER, 0, 1e6),
-    FIELD(max_drift, NUMBER, 0, 1e6),
-    FIELD(min_speed, NUMBER, 0, 1e6),
+    JUDGE(baseline, INTEGER, 0, 1),
+    JUDGE(nve_ps, NUMBER, 0, 1e6),
+    JUDGE(hot_ps, NUMBER, 0, 1e6),
+    JUDGE(compare_ps, NUMBER, 0, 1e6),
+    JUDGE(hot_runs, INTEGER, 1, 1000),
+    JUDGE(max_force_error, NUMBER, 0, 1e6),
+    JUDGE(max_energy_error, NUMBER, 0, 1e6),
+    JUDGE(max_drift, NUMBER, 0, 1e6),
+    JUDGE(min_speed, NUMBER, 0, 1e6),
+#undef JUDGE
 #undef FIELD
+#undef FIELD_OF
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -115,27 +121,28 @@ mlff_status distill_optimizer(const mlff_distill_config *config, mlff_trainer_op
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
-void distill_config_write(const mlff_distill_config *config, base_text *text)
+// "name": value
+static void write_field(const mlff_distill_config *config, const struct field *field, base_text *text)
 {
-    base_text_add(text, "{\n  ");
-    for (int k = 0; k < N_FIELDS; k++) {
-        const void *at = (const char *)config + fields[k].offset;
-        if (k) base_text_add(text, ",\n  ");
-        switch (fields[k].kind) {
-        case TEXT: record_text(text, true, fields[k].name, *(const char *const *)at); break;
-        case INTEGER: record_integer(text, true, fields[k].name, *(const int *)at); break;
-        case LONG: record_integer(text, true, fields[k].name, *(const int64_t *)at); break;
-        case SEED: record_integer(text, true, fields[k].name, (int64_t) * (const uint64_t *)at); break;
-        case NUMBER: record_exact(text, true, fields[k].name, *(const double *)at); break;
-        }
+    const void *at = (const char *)config + field->offset;
+    switch (field->kind) {
+    case TEXT: record_text(text, true, field->name, *(const char *const *)at); break;
+    case INTEGER: record_integer(text, true, field->name, *(const int *)at); break;
+    case LONG: record_integer(text, true, field->name, *(const int64_t *)at); break;
+    case SEED: record_integer(text, true, field->name, (int64_t) * (const uint64_t *)at); break;
+    case NUMBER: record_exact(text, true, field->name, *(const double *)at); break;
     }
-    base_text_add(text, "\n}\n");
 }
 
 mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path)
 {
     base_text text = {0};
-    distill_config_write(config, &text);
+    base_text_add(&text, "{\n  ");
+    for (int k = 0; k < N_FIELDS; k++) {
+        if (k) base_text_add(&text, ",\n  ");
+        write_field(config, &fields[k], &text);
+    }
+    base_text_add(&text, "\n}\n");
     mlff_status status = base_text_write(&text, path);
     base_text_free(&text);
     return status;
@@ -199,5 +206,29 @@ mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *conf
 done:
     cJSON_Delete(root);
     base_free(bytes);
+    return status;
+}
+
+// ---- a run's settings and those that are asked for -------------------------------------------------------------------------
+
+mlff_status distill_config_same(const mlff_distill_config *asked, const mlff_distill_config *made, bool files_alone,
+                                char difference[DISTILL_DIFFERENCE_BYTES])
+{
+    mlff_status status = MLFF_OK;
+    base_text texts[2] = {{0}};
+    difference[0] = 0;
+    for (int k = 0; k < N_FIELDS && !difference[0]; k++) {
+        if (files_alone && fields[k].use == VERDICT) continue;
+        for (int side = 0; side < 2; side++) {
+            texts[side].length = 0;
+            write_field(side ? made : asked, &fields[k], &texts[side]);
+            MLFF_TRY(texts[side].status);
+        }
+        if (strcmp(texts[0].text, texts[1].text) == 0) continue;
+        const char *value = strstr(texts[1].text, ": ") + 2;
+        snprintf(difference, DISTILL_DIFFERENCE_BYTES, "%.80s in place of %.80s", texts[0].text, value);
+    }
+done:
+    for (int side = 0; side < 2; side++) base_text_free(&texts[side]);
     return status;
 }
