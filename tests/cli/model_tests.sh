@@ -194,6 +194,24 @@ test_eval_labels() {
     for key in energy_mae_shifted_ev_per_atom energy_rmse_shifted_ev_per_atom; do
         close_to "$(value result.json summary.$key)" "$half" 1e-9
     done
+    # Of each element, against labels that are 0: the mean absolute forces themselves.
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 pbc="F F F"' 'O 0 0 0.119 0 0 0' 'H 0 0.763 -0.477 0 0 0' \
+        'H 0 -0.763 -0.477 0 0 0' >zero.xyz
+    cat zero.xyz zero.xyz >zeros.xyz
+    run 0 eval model.safetensors zeros.xyz --json zeros.json --precision float64
+    says '^ +O +MAE [0-9.]+ eV/Å, RMSE [0-9.]+ eV/Å \(2 atoms\)' && says '^ +H +MAE .*\(4 atoms\)'
+    is "$(value zeros.json summary.forces_by_element.H.n_atoms)" 4 "atoms of hydrogen"
+    local element atoms sum
+    for element in "O 0" "H 1 2"; do
+        sum=0 atoms=${element#? }
+        for atom in $atoms; do
+            for c in 0 1 2; do sum="$sum $(value zeros.json frames.0.forces_ev_per_ang.$atom.$c)"; done
+        done
+        close_to "$(value zeros.json "summary.forces_by_element.${element%% *}.mae_ev_per_ang")" \
+            "$(awk -v n="$(wc -w <<<"$atoms")" '{ for (k = 1; k <= NF; k++) s += $k < 0 ? -$k : $k; printf "%.12g", s / 3 / n }' <<<"$sum")" 1e-9
+    done
+    run 0 eval model.safetensors labels.xyz --json result.json --precision float64
+    is "$(grep -c 'RMSE' out)" 3 "lines of errors of one element" # energies twice
     says 'after removing the mean difference'
     sed 's/energy=-1.5/energy=998.5/; s/energy=-2.5/energy=997.5/' labels.xyz >other_zero.xyz
     run 0 eval model.safetensors other_zero.xyz --json shifted.json --precision float64

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "cli/support/cli.h"
+#include "eval_errors.h"
 
 static const cli_option options[] = {
     {"stress", 0, NULL, "also the stress, eV/Å³, of frames that are periodic along all three axes"},
@@ -20,51 +21,6 @@ static const cli_option options[] = {
     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
-
-// Deviation of predictions from labels, summed up.
-typedef struct deviation {
-    int64_t n;
-    double absolute, square;         // sums of |error| and error²
-    double label_mean, label_square; // Welford: mean, and sum of squared distances from it
-    double error_mean, error_square; // the same of the error
-} deviation;
-
-static void deviation_add(deviation *sum, double prediction, double label)
-{
-    double error = prediction - label, from_mean = label - sum->label_mean;
-    sum->n++;
-    sum->absolute += fabs(error);
-    sum->square += error * error;
-    sum->label_mean += from_mean / (double)sum->n;
-    sum->label_square += from_mean * (label - sum->label_mean);
-    double from_mean_error = error - sum->error_mean;
-    sum->error_mean += from_mean_error / (double)sum->n;
-    sum->error_square += from_mean_error * (error - sum->error_mean);
-}
-
-// What is left of the error once its mean is taken away; nothing to speak of where there is but one.
-static double deviation_shifted_rmse(const deviation *sum)
-{
-    return sum->n > 1 ? sqrt(sum->error_square / (double)sum->n) : NAN;
-}
-
-static double deviation_mae(const deviation *sum)
-{
-    return sum->n ? sum->absolute / (double)sum->n : NAN;
-}
-
-static double deviation_rmse(const deviation *sum)
-{
-    return sum->n ? sqrt(sum->square / (double)sum->n) : NAN;
-}
-
-// Share of the labels' variance that is explained; not defined where they do not vary.
-static double deviation_r2(const deviation *sum)
-{
-    return sum->label_square > 0 ? 1.0 - sum->square / sum->label_square : NAN;
-}
-
-#define LARGE_SHIFT 10.0 // times the RMSE without it: nothing that training leaves behind
 
 // Of all frames in a call; arrays grow, and are used again.
 typedef struct outcome {
@@ -100,18 +56,9 @@ typedef struct evaluation {
     outcome out;
     int64_t n_frames, n_atoms, n_stress;
     int64_t compute_ns;
-    int exit_status;         // of the files: one that failed does not keep the others from being completed
-    deviation energy, force; // of the energy per atom, eV, and of force components, eV/Å
-    double *energy_errors;   // [energy.n] eV/atom: the MAE about their mean needs them all
-    size_t energy_error_capacity;
+    int exit_status; // of the files: one that failed does not keep the others from being completed
+    eval_errors errors;
 } evaluation;
-
-static double shifted_mae(const evaluation *run)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < run->energy.n; i++) sum += fabs(run->energy_errors[i] - run->energy.error_mean);
-    return run->energy.n > 1 ? sum / (double)run->energy.n : NAN;
-}
 
 static void print_header(const evaluation *run)
 {
@@ -199,47 +146,9 @@ static void json_end(evaluation *run, bool partial)
     cli_json_text(json, "precision", setup->precision);
     cli_json_int(json, "batch", run->batch);
     cli_json_number(json, "compute_time_s", (double)run->compute_ns * 1e-9);
-    cli_json_int(json, "n_labelled_energies", run->energy.n);
-    cli_json_int(json, "n_labelled_force_components", run->force.n);
-    if (run->energy.n) {
-        cli_json_number(json, "energy_mae_ev_per_atom", deviation_mae(&run->energy));
-        cli_json_number(json, "energy_rmse_ev_per_atom", deviation_rmse(&run->energy));
-        cli_json_number(json, "energy_r2", deviation_r2(&run->energy));
-        cli_json_number(json, "energy_shift_ev_per_atom", run->energy.error_mean);
-        cli_json_number(json, "energy_mae_shifted_ev_per_atom", shifted_mae(run));
-        cli_json_number(json, "energy_rmse_shifted_ev_per_atom", deviation_shifted_rmse(&run->energy));
-    }
-    if (run->force.n) {
-        cli_json_number(json, "forces_mae_ev_per_ang", deviation_mae(&run->force));
-        cli_json_number(json, "forces_rmse_ev_per_ang", deviation_rmse(&run->force));
-        cli_json_number(json, "forces_r2", deviation_r2(&run->force));
-    }
+    eval_errors_json(&run->errors, json);
     cli_json_end(json, '}');
     cli_json_end(json, '}');
-}
-
-static void print_deviation(const char *name, const deviation *sum, const char *counted, double scale, const char *unit)
-{
-    if (!sum->n) return;
-    printf("%-12s MAE %.4f %s, RMSE %.4f %s, ", name, scale * deviation_mae(sum), unit, scale * deviation_rmse(sum), unit);
-    double r2 = deviation_r2(sum);
-    if (isfinite(r2))
-        printf("R² %.6g", r2);
-    else
-        fputs("R² not defined (the labels are all equal)", stdout);
-    printf(" (%" PRId64 " %s)\n", sum->n, counted);
-}
-
-// Labels may count from other zeros than the model does; how well the energies follow each other is then seen without the shift.
-static void print_shifted(const evaluation *run)
-{
-    double shift = run->energy.error_mean, rmse = deviation_shifted_rmse(&run->energy);
-    if (run->energy.n < 2) return;
-    printf("%-12s MAE %.4f meV, RMSE %.4f meV after removing the mean difference, %.6g eV\n", "", 1000 * shifted_mae(run),
-           1000 * rmse, shift);
-    if (fabs(shift) > LARGE_SHIFT * rmse)
-        printf("%-12s the mean difference is most of the error: do the labels have another zero of energy (atoms, elements)?\n",
-               "");
 }
 
 static void print_summary(const evaluation *run)
@@ -250,9 +159,7 @@ static void print_summary(const evaluation *run)
            run->n_frames ? 1e3 * seconds / (double)run->n_frames : 0.0);
     if (run->batch > 1) printf(", %d in a call", run->batch);
     printf(")\n");
-    print_deviation("energy/atom", &run->energy, "labelled frames", 1000, "meV");
-    print_shifted(run);
-    print_deviation("forces", &run->force, "labelled components", 1, "eV/Å");
+    eval_errors_print(&run->errors);
     if (run->stress && run->n_stress < run->n_frames)
         printf("stress       none for %" PRId64 " frame%s: not all three axes repeat\n", run->n_frames - run->n_stress,
                base_plural(run->n_frames - run->n_stress));
@@ -324,13 +231,7 @@ static mlff_status take_frame(evaluation *run, const frame_outcome *frame)
 {
     mlff_status status = MLFF_OK;
     const mlff_system *system = frame->system;
-    size_t n = (size_t)system->n_atoms;
-    double energy_error = (frame->energy - system->label_energy) / (double)n;
-    if (isfinite(energy_error)) {
-        MLFF_TRY(
-            base_grow(&run->energy_errors, &run->energy_error_capacity, (size_t)run->energy.n + 1, sizeof(double), "errors"));
-        run->energy_errors[run->energy.n] = energy_error;
-    }
+    MLFF_TRY(eval_errors_reserve(&run->errors));
     if (run->writer) {
         mlff_frame_results written = {
             .energy = frame->energy, .forces = frame->forces, .stress = frame->stress, .step = -1, .time_fs = NAN};
@@ -342,9 +243,7 @@ static mlff_status take_frame(evaluation *run, const frame_outcome *frame)
     run->n_frames++;
     run->n_atoms += system->n_atoms;
     run->n_stress += frame->stress != NULL;
-    if (isfinite(energy_error)) deviation_add(&run->energy, frame->energy / (double)n, system->label_energy / (double)n);
-    for (size_t k = 0; system->label_forces && k < 3 * n; k++)
-        deviation_add(&run->force, frame->forces[k], system->label_forces[k]);
+    eval_errors_add(&run->errors, system, frame->energy, frame->forces);
 done:
     return status;
 }
@@ -447,11 +346,12 @@ done:
 static void evaluation_free(evaluation *run)
 {
     outcome *out = &run->out;
-    double *arrays[] = {out->energies,          out->atom_energies, out->forces,       out->stresses,     out->member_energies,
-                        out->energy_deviations, out->deviations,    out->force_errors, run->energy_errors};
+    double *arrays[] = {out->energies,        out->atom_energies,     out->forces,     out->stresses,
+                        out->member_energies, out->energy_deviations, out->deviations, out->force_errors};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
     for (int s = 0; s < run->n_waiting; s++) mlff_system_destroy(run->waiting[s]);
     base_free(run->waiting);
+    eval_errors_free(&run->errors);
     cli_batch_free(&run->in);
     cli_setup_free(&run->setup);
 }
@@ -506,8 +406,8 @@ const cli_command eval_command = {
     .details =
         "INPUT is extended XYZ (any number of frames, read one by one), POSCAR, PDB, CIF or LAMMPS data; - is standard input.\n"
         "Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE, RMSE\n"
-        "and R² of the energy per atom and of the force components. --batch B computes B frames at once, which is faster on a\n"
-        "GPU and for small structures; B frames are held in memory.\n"
+        "and R² of the energy per atom and of the force components, MAE and RMSE of the forces of each element. --batch B\n"
+        "computes B frames at once, which is faster on a GPU and for small structures; B frames are held in memory.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
         "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"

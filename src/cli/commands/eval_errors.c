@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+// eval_errors.c: errors of energies and forces against labels.
+#include "eval_errors.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/base.h"
+
+#define LARGE_SHIFT 10.0 // times the RMSE without it: nothing that training leaves behind
+
+static void deviation_add(deviation *sum, double prediction, double label)
+{
+    double error = prediction - label, from_mean = label - sum->label_mean;
+    sum->n++;
+    sum->absolute += fabs(error);
+    sum->square += error * error;
+    sum->label_mean += from_mean / (double)sum->n;
+    sum->label_square += from_mean * (label - sum->label_mean);
+    double from_mean_error = error - sum->error_mean;
+    sum->error_mean += from_mean_error / (double)sum->n;
+    sum->error_square += from_mean_error * (error - sum->error_mean);
+}
+
+// What is left of the error once its mean is taken away; nothing to speak of where there is but one.
+static double deviation_shifted_rmse(const deviation *sum)
+{
+    return sum->n > 1 ? sqrt(sum->error_square / (double)sum->n) : NAN;
+}
+
+static double deviation_mae(const deviation *sum)
+{
+    return sum->n ? sum->absolute / (double)sum->n : NAN;
+}
+
+static double deviation_rmse(const deviation *sum)
+{
+    return sum->n ? sqrt(sum->square / (double)sum->n) : NAN;
+}
+
+// Share of the labels' variance that is explained; not defined where they do not vary.
+static double deviation_r2(const deviation *sum)
+{
+    return sum->label_square > 0 ? 1.0 - sum->square / sum->label_square : NAN;
+}
+
+static double shifted_mae(const eval_errors *errors)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < errors->energy.n; i++) sum += fabs(errors->energy_errors[i] - errors->energy.error_mean);
+    return errors->energy.n > 1 ? sum / (double)errors->energy.n : NAN;
+}
+
+mlff_status eval_errors_reserve(eval_errors *errors)
+{
+    return base_grow(&errors->energy_errors, &errors->capacity, (size_t)errors->energy.n + 1, sizeof(double), "errors");
+}
+
+void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces)
+{
+    const double n = system->n_atoms, error = (energy - system->label_energy) / n;
+    if (isfinite(error)) {
+        errors->energy_errors[errors->energy.n] = error;
+        deviation_add(&errors->energy, energy / n, system->label_energy / n);
+    }
+    for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) {
+        deviation_add(&errors->force, forces[k], system->label_forces[k]);
+        deviation_add(&errors->force_of[system->species[k / 3]], forces[k], system->label_forces[k]);
+    }
+}
+
+void eval_errors_free(eval_errors *errors)
+{
+    base_free(errors->energy_errors);
+    *errors = (eval_errors){0};
+}
+
+// ---- text
+
+static void print_deviation(const char *name, const deviation *sum, const char *counted, double scale, const char *unit)
+{
+    if (!sum->n) return;
+    printf("%-12s MAE %.4f %s, RMSE %.4f %s, ", name, scale * deviation_mae(sum), unit, scale * deviation_rmse(sum), unit);
+    double r2 = deviation_r2(sum);
+    if (isfinite(r2))
+        printf("R² %.6g", r2);
+    else
+        fputs("R² not defined (the labels are all equal)", stdout);
+    printf(" (%" PRId64 " %s)\n", sum->n, counted);
+}
+
+// Labels may count from other zeros than the model does; how well the energies follow each other is then seen without the shift.
+static void print_shifted(const eval_errors *errors)
+{
+    double shift = errors->energy.error_mean, rmse = deviation_shifted_rmse(&errors->energy);
+    if (errors->energy.n < 2) return;
+    printf("%-12s MAE %.4f meV, RMSE %.4f meV after removing the mean difference, %.6g eV\n", "", 1000 * shifted_mae(errors),
+           1000 * rmse, shift);
+    if (fabs(shift) > LARGE_SHIFT * rmse)
+        printf("%-12s the mean difference is most of the error: do the labels have another zero of energy (atoms, elements)?\n",
+               "");
+}
+
+// Of several elements; of one it is the line above.
+static void print_elements(const eval_errors *errors)
+{
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        const deviation *sum = &errors->force_of[z];
+        if (sum->n == 0 || sum->n == errors->force.n) continue;
+        printf("%-9s %-2s MAE %.4f eV/Å, RMSE %.4f eV/Å (%" PRId64 " atom%s)\n", "", mlff_element_symbol(z), deviation_mae(sum),
+               deviation_rmse(sum), sum->n / 3, base_plural(sum->n / 3));
+    }
+}
+
+void eval_errors_print(const eval_errors *errors)
+{
+    print_deviation("energy/atom", &errors->energy, "labelled frames", 1000, "meV");
+    print_shifted(errors);
+    print_deviation("forces", &errors->force, "labelled components", 1, "eV/Å");
+    print_elements(errors);
+}
+
+// ---- JSON
+
+void eval_errors_json(const eval_errors *errors, cli_json *json)
+{
+    cli_json_int(json, "n_labelled_energies", errors->energy.n);
+    cli_json_int(json, "n_labelled_force_components", errors->force.n);
+    if (errors->energy.n) {
+        cli_json_number(json, "energy_mae_ev_per_atom", deviation_mae(&errors->energy));
+        cli_json_number(json, "energy_rmse_ev_per_atom", deviation_rmse(&errors->energy));
+        cli_json_number(json, "energy_r2", deviation_r2(&errors->energy));
+        cli_json_number(json, "energy_shift_ev_per_atom", errors->energy.error_mean);
+        cli_json_number(json, "energy_mae_shifted_ev_per_atom", shifted_mae(errors));
+        cli_json_number(json, "energy_rmse_shifted_ev_per_atom", deviation_shifted_rmse(&errors->energy));
+    }
+    if (!errors->force.n) return;
+    cli_json_number(json, "forces_mae_ev_per_ang", deviation_mae(&errors->force));
+    cli_json_number(json, "forces_rmse_ev_per_ang", deviation_rmse(&errors->force));
+    cli_json_number(json, "forces_r2", deviation_r2(&errors->force));
+    cli_json_object(json, "forces_by_element");
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        const deviation *sum = &errors->force_of[z];
+        if (sum->n == 0) continue;
+        cli_json_object(json, mlff_element_symbol(z));
+        cli_json_int(json, "n_atoms", sum->n / 3);
+        cli_json_number(json, "mae_ev_per_ang", deviation_mae(sum));
+        cli_json_number(json, "rmse_ev_per_ang", deviation_rmse(sum));
+        cli_json_end(json, '}');
+    }
+    cli_json_end(json, '}');
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// eval_errors.h: errors of energies and forces against labels: sums over frames, as text and JSON.
+#ifndef EVAL_ERRORS_H
+#define EVAL_ERRORS_H
+
+#include "cli/support/cli.h"
+
+// Deviation of predictions from labels, summed up.
+typedef struct deviation {
+    int64_t n;
+    double absolute, square;         // sums of |error| and error²
+    double label_mean, label_square; // Welford: mean, and sum of squared distances from it
+    double error_mean, error_square; // the same of the error
+} deviation;
+
+typedef struct eval_errors {
+    deviation energy, force;                        // of the energy per atom, eV, and of force components, eV/Å
+    deviation force_of[MLFF_MAX_ATOMIC_NUMBER + 1]; // of the components of each element's atoms
+    double *energy_errors;                          // [energy.n] eV/atom: the MAE about their mean needs them all
+    size_t capacity;
+} eval_errors;
+
+// Room for one frame more. MLFF_ERR_MEMORY.
+mlff_status eval_errors_reserve(eval_errors *errors);
+// Adds a frame's, of the labels that it has, after eval_errors_reserve.
+void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces);
+// Lines for people; nothing without labels.
+void eval_errors_print(const eval_errors *errors);
+// Members of the object that is being written.
+void eval_errors_json(const eval_errors *errors, cli_json *json);
+void eval_errors_free(eval_errors *errors);
+
+#endif
