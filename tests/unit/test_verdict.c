@@ -334,6 +334,19 @@ static mlff_status in_well(void *context, const mlff_system *system, double *ene
     return MLFF_OK;
 }
 
+static mlff_status in_well_of_cell(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    mlff_system *nearest;
+    assert_int_equal(mlff_system_copy(system, &nearest), MLFF_OK);
+    for (int c = 0; c < 3; c++) {
+        double *b = &nearest->positions[3 + c];
+        *b -= 10 * round((*b - nearest->positions[c]) / 10);
+    }
+    const mlff_status status = in_well(context, nearest, energy, forces);
+    mlff_system_destroy(nearest);
+    return status;
+}
+
 static void test_core(void **state)
 {
     (void)state;
@@ -369,6 +382,15 @@ static void test_core(void **state)
             fail_msg("case %zu: %g eV, %g planted: %s", k, bar->value, cases[k].height, bar->text);
         assert_non_null(strstr(bar->text, cases[k].says));
     }
+    // The pair of a cell's two sides: 0.74 Å across the boundary, 9.26 Å inside. The well measures the nearest image.
+    well strong = cases[0].well;
+    mlff_verdict across = {.options = mlff_verdict_options_default()};
+    const verdict_run in_cell = {.verdict = &across, .student = {"well", in_well_of_cell, &strong}, .start = system};
+    for (int c = 0; c < 3; c++) system->cell[4 * c] = 10, system->periodic[c] = 1;
+    system->positions[2] = 0.3;
+    system->positions[5] = 9.56;
+    assert_int_equal(verdict_core(&in_cell), MLFF_OK);
+    if (fabs(across.bars[0].value - cases[0].height) > strong.stiffness * 0.43 * 0.02) fail_msg("%g eV", across.bars[0].value);
     // What cannot be measured: a pair that begins pressed, and one atom.
     for (int n = 1; n <= 2; n++) {
         mlff_system *odd;

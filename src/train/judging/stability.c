@@ -7,6 +7,7 @@
 #include "analysis.h"
 #include "atoms/analysis/spectrum.h"
 #include "atoms/elements/covalent.h"
+#include "atoms/images.h"
 #include "verdict.h"
 
 enum { EVERY = 8 }; // steps between samples: 4 fs at 0.5 fs a step, which resolves up to 4170 1/cm
@@ -197,16 +198,20 @@ done:
 // Of each pair of elements the closest pair of atoms.
 typedef struct closest_pair {
     int a, b;
-    double distance;
+    double distance, from_a[3]; // Å, to the nearest image of b
 } closest_pair;
 
 static int find_closest(const mlff_system *system, closest_pair *pairs, int most)
 {
+    atoms_images images;
     int n = 0;
+    atoms_images_make(system, &images);
     for (int i = 0; i < system->n_atoms; i++)
         for (int j = i + 1; j < system->n_atoms; j++) {
-            const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
-            const double d = sqrt((a[0] - b[0]) * (a[0] - b[0]) + (a[1] - b[1]) * (a[1] - b[1]) + (a[2] - b[2]) * (a[2] - b[2]));
+            closest_pair one = {.a = i, .b = j};
+            for (int c = 0; c < 3; c++) one.from_a[c] = system->positions[3 * j + c] - system->positions[3 * i + c];
+            atoms_nearest_image(&images, one.from_a);
+            one.distance = sqrt(one.from_a[0] * one.from_a[0] + one.from_a[1] * one.from_a[1] + one.from_a[2] * one.from_a[2]);
             int low = system->species[i], high = system->species[j], k = 0;
             if (low > high) low = system->species[j], high = system->species[i];
             for (; k < n; k++) {
@@ -214,8 +219,8 @@ static int find_closest(const mlff_system *system, closest_pair *pairs, int most
                 if ((p == low && q == high) || (p == high && q == low)) break;
             }
             if (k == most) continue;
-            if (k == n) pairs[n++] = (closest_pair){i, j, d};
-            if (d < pairs[k].distance) pairs[k] = (closest_pair){i, j, d};
+            if (k == n) pairs[n++] = one;
+            if (one.distance < pairs[k].distance) pairs[k] = one;
         }
     return n;
 }
@@ -225,13 +230,13 @@ static mlff_status press(const verdict_run *run, mlff_system *system, const clos
                          double *energy, double *push_out)
 {
     double *b = system->positions + 3 * (size_t)pair->b, u[3];
-    const double *a = system->positions + 3 * (size_t)pair->a;
-    for (int c = 0; c < 3; c++) u[c] = (b[c] - a[c]) / pair->distance;
-    for (int c = 0; c < 3; c++) b[c] = a[c] + u[c] * distance;
+    const double before[3] = {b[0], b[1], b[2]};
+    for (int c = 0; c < 3; c++) u[c] = pair->from_a[c] / pair->distance;
+    for (int c = 0; c < 3; c++) b[c] += u[c] * (distance - pair->distance);
     mlff_status status = run->student.forces(run->student.context, system, energy, forces);
     const double *f = forces + 3 * (size_t)pair->b;
     *push_out = f[0] * u[0] + f[1] * u[1] + f[2] * u[2];
-    for (int c = 0; c < 3; c++) b[c] = a[c] + u[c] * pair->distance;
+    for (int c = 0; c < 3; c++) b[c] = before[c];
     return status;
 }
 
