@@ -89,7 +89,7 @@ MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index
 /* Splits by group (mlff_system's `group`: frames of one trajectory), never by frame, since neighbors in time are near copies:
  * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures and become *validation_out; the
  * rest becomes *training_out. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
- * alone. Both are copies. Fails with MLFF_ERR_USAGE for another fraction or fewer than two structures, MLFF_ERR_MEMORY. */
+ * alone. The last group of an element stays in training, if any other can be held back. Both are copies. Fails with MLFF_ERR_USAGE for another fraction or fewer than two structures, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uint64_t seed, mlff_dataset **training_out,
                                         mlff_dataset **validation_out);
 

@@ -215,3 +215,11 @@ mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index, mlff_sy
         return mlff_fail(MLFF_ERR_USAGE, "structure %" PRId64 " of a dataset of %zu", index, dataset->n_frames);
     return mlff_system_copy(dataset->frames[index].system, system_out);
 }
+
+void dataset_find_elements(const mlff_dataset *dataset, bool present[MLFF_MAX_ATOMIC_NUMBER + 1])
+{
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const mlff_system *system = dataset->frames[f].system;
+        for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
+    }
+}

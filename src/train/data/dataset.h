@@ -29,6 +29,10 @@ mlff_status dataset_check_forces(const mlff_dataset *dataset);
 /* Removes the structures that dataset_check_forces refuses for the size of their forces: of labels by one teacher they are where it
  * fails, not of other units. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out);
+/* Keeps n structures at most, a probe as two or none, chosen by `seed`, in their order. Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed);
+/* Sets present[z] for the elements of its structures. */
+void dataset_find_elements(const mlff_dataset *dataset, bool present[MLFF_MAX_ATOMIC_NUMBER + 1]);
 /* Removes the frames from index n_frames on. */
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames);
 

@@ -5,7 +5,7 @@
 
 #include "dataset.h"
 
-enum { N_RUNS = 50, STREAM_SPLIT = 0x73706c74 };
+enum { N_RUNS = 50, STREAM_SPLIT = 0x73706c74, STREAM_CHOOSE = 0x63686f6f };
 
 // One frame's place in the split: structures of equal key stay together.
 typedef struct place {
@@ -19,6 +19,7 @@ typedef struct split_group {
     double rank;
     size_t n_frames;
     bool validation;
+    uint64_t elements[2]; // bit z: it has atoms of this element
 } split_group;
 
 static int compare_places(const void *a, const void *b)
@@ -58,19 +59,45 @@ static void find_places(const mlff_dataset *dataset, place *places)
     }
 }
 
-// Groups in random order go to validation while they fit into the share; the smallest where none does.
+static bool has_element(const split_group *group, int z)
+{
+    return group->elements[z / 64] >> z % 64 & 1;
+}
+
+// Has every element of this group another one, of which `n_groups_of` are not held back? A model learns nothing of an element without.
+static bool may_leave(const split_group *group, const size_t *n_groups_of)
+{
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (has_element(group, z) && n_groups_of[z] < 2) return false;
+    return true;
+}
+
+// Groups in random order go to validation while they fit into the share and leave others of their elements; the smallest where none does.
 static void choose_groups(split_group *groups, size_t n_groups, size_t n_frames, double fraction)
 {
     const double share = fmax(1, fraction * (double)n_frames);
-    size_t taken = 0, smallest = 0;
+    size_t taken = 0, smallest = 0, smallest_to_leave = n_groups, n_groups_of[MLFF_MAX_ATOMIC_NUMBER + 1] = {0};
     qsort(groups, n_groups, sizeof *groups, compare_ranks);
+    for (size_t g = 0; g < n_groups; g++)
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) n_groups_of[z] += has_element(&groups[g], z);
     for (size_t g = 0; g < n_groups; g++) {
         if (groups[g].n_frames < groups[smallest].n_frames) smallest = g;
+        if (!may_leave(&groups[g], n_groups_of)) continue;
+        if (smallest_to_leave == n_groups || groups[g].n_frames < groups[smallest_to_leave].n_frames) smallest_to_leave = g;
         if ((double)(taken + groups[g].n_frames) > share) continue;
         groups[g].validation = true;
         taken += groups[g].n_frames;
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) n_groups_of[z] -= has_element(&groups[g], z);
     }
-    if (taken == 0) groups[smallest].validation = true;
+    if (taken == 0) groups[smallest_to_leave < n_groups ? smallest_to_leave : smallest].validation = true;
+}
+
+static void note_elements(split_group *group, const mlff_system *system)
+{
+    for (int i = 0; i < system->n_atoms; i++) {
+        const int z = system->species[i];
+        group->elements[z / 64] |= UINT64_C(1) << z % 64;
+    }
 }
 
 static mlff_status distribute(const mlff_dataset *dataset, const bool *validates, mlff_dataset *parts[2])
@@ -110,6 +137,7 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
             n_groups++;
         }
         groups[n_groups - 1].n_frames++;
+        note_elements(&groups[n_groups - 1], dataset->frames[places[k].frame].system);
     }
     if (n_groups < 2) MLFF_FAIL(MLFF_ERR_USAGE, "a dataset of one Hessian probe cannot be split");
     choose_groups(groups, n_groups, n, fraction);
@@ -131,5 +159,39 @@ done:
     base_free(places);
     mlff_dataset_destroy(parts[0]);
     mlff_dataset_destroy(parts[1]);
+    return status;
+}
+
+// ---- a part of many structures
+
+mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n_frames = dataset->n_frames;
+    size_t n_groups = 0, n_left = (size_t)n, n_kept = 0;
+    split_group *groups = base_alloc(n_frames, sizeof *groups, "a choice"); // a structure, or a probe's two
+    bool *keep = base_alloc(n_frames, sizeof *keep, "a choice");
+    if (!groups || !keep) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (size_t f = 0; f < n_frames; f++) {
+        if (!is_probe_end(dataset, f)) groups[n_groups++] = (split_group){.key = (int64_t)f};
+        groups[n_groups - 1].n_frames++;
+    }
+    for (size_t g = 0; g < n_groups; g++) groups[g].rank = base_random_uniform(seed, STREAM_CHOOSE, g);
+    qsort(groups, n_groups, sizeof *groups, compare_ranks);
+    for (size_t g = 0; g < n_groups; g++) {
+        if (groups[g].n_frames > n_left) continue;
+        for (size_t k = 0; k < groups[g].n_frames; k++) keep[(size_t)groups[g].key + k] = true;
+        n_left -= groups[g].n_frames;
+    }
+    for (size_t f = 0; f < n_frames; f++) {
+        if (!keep[f]) continue;
+        const dataset_frame kept = dataset->frames[f];
+        dataset->frames[f] = dataset->frames[n_kept];
+        dataset->frames[n_kept++] = kept;
+    }
+    dataset_truncate(dataset, n_kept);
+done:
+    base_free(keep);
+    base_free(groups);
     return status;
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// test_dataset_parts.c: parts of a dataset: elements that stay in training, some of many structures.
+#include "support.h"
+
+#include <math.h>
+
+#include "train/data/dataset.h"
+
+static mlff_system *molecule(const char *name)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build(name, 0, 0, &system));
+    return system;
+}
+
+static void assert_refused(mlff_status got, mlff_status expected, const char *words)
+{
+    if (got != expected || !strstr(mlff_last_error(), words))
+        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(got), mlff_last_error(), mlff_status_name(expected),
+                 words);
+}
+
+// An element that one group alone has stays in training, whatever the seed; where each group has one of its own, some group is held back.
+static void test_split_keeps_elements(void **state)
+{
+    (void)state;
+    for (int n_methanes = 1; n_methanes <= 20; n_methanes += 19) {
+        mlff_dataset *data;
+        int n_held_out = 0;
+        assert_ok(mlff_dataset_create(&data));
+        for (int k = 0; k < 20; k++) {
+            mlff_system *system = molecule(k < n_methanes ? "methane" : "h2o");
+            system->label_energy = k;
+            system->group = k;
+            if (n_methanes == 20) system->species[0] = 21 + k;
+            assert_ok(mlff_dataset_add(data, system, NULL));
+            mlff_system_destroy(system);
+        }
+        for (uint64_t seed = 0; seed < 50; seed++) {
+            mlff_dataset *parts[2];
+            assert_ok(mlff_dataset_split(data, 0.1, seed, &parts[0], &parts[1]));
+            assert_int_equal(mlff_dataset_size(parts[1]), n_methanes == 1 ? 2 : 1);
+            for (size_t f = 0; f < parts[1]->n_frames; f++) n_held_out += parts[1]->frames[f].system->n_atoms == 5;
+            mlff_dataset_destroy(parts[0]);
+            mlff_dataset_destroy(parts[1]);
+        }
+        assert_int_equal(n_held_out, n_methanes == 1 ? 0 : 50);
+        mlff_dataset_destroy(data);
+    }
+}
+
+// Some of many structures, the same ones for the same seed, in their order, a probe as a whole.
+static void test_choice(void **state)
+{
+    (void)state;
+    mlff_dataset *data[3];
+    for (int d = 0; d < 3; d++) {
+        assert_ok(mlff_dataset_create(&data[d]));
+        for (int k = 0; k < 100; k++) {
+            mlff_system *system = molecule("h2o");
+            system->label_energy = k;
+            assert_ok(mlff_dataset_add(data[d], system, NULL));
+            if (k % 4 == 1) data[d]->frames[k - 1].probe_step = 0.01; // frames 0 and 1, 4 and 5, …
+            mlff_system_destroy(system);
+        }
+        assert_ok(dataset_choose(data[d], 31, d == 2 ? 9 : 8));
+        assert_true(data[d]->n_frames >= 30 && data[d]->n_frames <= 31);
+        double before = -1;
+        for (size_t f = 0; f < data[d]->n_frames; f++) {
+            const double number = data[d]->frames[f].system->label_energy;
+            assert_true(number > before);
+            if (fmod(number, 4) == 1) assert_true(before == number - 1); // its other half
+            if (before >= 0 && fmod(before, 4) == 0) assert_true(number == before + 1);
+            before = number;
+        }
+    }
+    int n_other = 0;
+    for (size_t f = 0; f < 30; f++) {
+        assert_true(data[0]->frames[f].system->label_energy == data[1]->frames[f].system->label_energy);
+        n_other += data[0]->frames[f].system->label_energy != data[2]->frames[f].system->label_energy;
+    }
+    assert_true(n_other > 10);
+    for (int d = 0; d < 3; d++) mlff_dataset_destroy(data[d]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements), cmocka_unit_test(test_choice)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
