@@ -100,6 +100,10 @@ MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double frac
  * structures do not change as their forces say (other units, gradients, another order), naming the first. */
 MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 
+/* How many structures mlff_dataset_check refuses for the size of their energy or their forces, and the index of the first, -1 without one.
+ * Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_VALUE if no structure has an energy, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, int64_t *first_out);
+
 /* Energy of each element that fits the labels best: the minimum-norm least-squares solution of Σ n_z e_z = E (SVD, float64),
  * eV, into shifts[119] by atomic number, 0 for absent elements. Fails with MLFF_ERR_VALUE if no structure has an energy. */
 MLFF_API mlff_status mlff_dataset_shifts(const mlff_dataset *dataset, double shifts[119]);
@@ -331,6 +335,9 @@ MLFF_API mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *sys
 /* Writes the labels of a file as extended XYZ with energies, forces and stresses. Fails as mlff_shard_open and
  * mlff_writer_open. */
 MLFF_API mlff_status mlff_shard_export(const char *path, const char *extxyz_path);
+/* Warns of labels in a file that mlff_dataset_check refuses for their size: how many, and the first. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT,
+ * MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_labels_warn(const char *path, int n_threads);
 
 /* ---- training --------------------------------------------------------------------------------- */
 

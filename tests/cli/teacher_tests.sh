@@ -32,6 +32,23 @@ test_sample() {
     refused 1 'seed 0: the teacher model does not know C' sample model.safetensors --system ethanol -o x.extxyz
 }
 
+# Labels that training refuses are kept and counted, by the number that the refusal has.
+test_label_far() {
+    model --core-repulsion 0.7
+    displaced 30
+    awk '/^9$/ { n++; k = 0 } { k++; if (n == 8 && (k == 3 || k == 5)) { $2 = $3 = 0; $4 = k / 1000 } print }' \
+        samples.extxyz >pressed.extxyz
+    local output
+    for output in pressed.labels pressed-labels.extxyz; do
+        run 0 label model.safetensors pressed.extxyz -o $output
+        says "warning: $output: 1 of 30 labels cannot be trained on, the first is structure 7: energies more than 20 eV/atom" err
+        refused 1 "structure 7: its " train $output -o student.safetensors --steps 2 --device cpu
+    done
+    run 0 label model.safetensors samples.extxyz -o good.labels
+    grep -q 'trained on' err && fail "a warning about good labels"
+    return 0
+}
+
 test_label() {
     model
     displaced 30

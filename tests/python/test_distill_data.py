@@ -147,6 +147,25 @@ class Labels(unittest.TestCase):
         # The same calculator by the C library's loop: the file has all of it already.
         self.assertEqual(label(Moody(), frames, path).n_new, 0)
 
+    def test_labels_that_cannot_be_trained_on(self):
+        class Wrong(EMT):
+            def get_potential_energy(self, atoms=None, force_consistent=False):
+                energy = super().get_potential_energy(atoms, force_consistent)
+                return 1e20 if np.allclose(atoms.positions, frames[11].positions) else energy
+
+        frames = copper(20)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            path = scratch("far.labels")
+            label(Teacher(Wrong(), "wrong"), frames, path)
+            label_with_calculator(Wrong(), frames, scratch("far-ase.labels"), name="wrong")
+        told = [str(warning.message) for warning in caught]
+        self.assertEqual(len(told), 2)
+        for text in told:
+            self.assertRegex(text, "1 of 20 labels cannot be trained on, the first is structure 11: energies more than 20 eV/atom")
+        with self.assertRaisesRegex(MlffValueError, "structure 11: its energy"):
+            Dataset.read(path).check()
+
     def test_probes(self):
         path = scratch("probes.labels")
         teacher = Teacher(untrained(), device="cpu")

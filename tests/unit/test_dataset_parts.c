@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// test_dataset_parts.c: parts of a dataset: elements that stay in training, some of many structures.
+// test_dataset_parts.c: parts of a dataset: elements that stay in training, some of many structures, structures that the check refuses.
 #include "support.h"
 
 #include <math.h>
@@ -83,8 +83,39 @@ static void test_choice(void **state)
     for (int d = 0; d < 3; d++) mlff_dataset_destroy(data[d]);
 }
 
+// Counted are those that the check refuses.
+static void test_outliers(void **state)
+{
+    (void)state;
+    mlff_dataset *data;
+    int64_t n, first;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 60; k++) {
+        mlff_system *system = molecule("h2o");
+        double forces[9] = {0.1, 0, 0, -0.1};
+        if (k == 41) forces[0] = 1e9;
+        system->positions[0] += 2 * k; // no neighbors of each other
+        const mlff_labels labels = {.energy = k == 20 ? 1e20 : -76 + 0.01 * k, .forces = forces, .weight = 1};
+        assert_ok(mlff_dataset_add(data, system, &labels));
+        mlff_system_destroy(system);
+    }
+    assert_ok(mlff_dataset_outliers(data, &n, &first));
+    assert_true(n == 2 && first == 20);
+    assert_refused(mlff_dataset_check(data), MLFF_ERR_VALUE, "structure 20");
+    data->frames[20].system->label_energy = -76;
+    assert_ok(mlff_dataset_outliers(data, &n, &first));
+    assert_true(n == 1 && first == 41);
+    assert_refused(mlff_dataset_check(data), MLFF_ERR_VALUE, "structure 41");
+    data->frames[41].system->label_forces[0] = 0.1;
+    assert_ok(mlff_dataset_outliers(data, &n, &first));
+    assert_true(n == 0 && first == -1);
+    assert_ok(mlff_dataset_check(data));
+    mlff_dataset_destroy(data);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements), cmocka_unit_test(test_choice)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements), cmocka_unit_test(test_choice),
+                                       cmocka_unit_test(test_outliers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

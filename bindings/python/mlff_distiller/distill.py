@@ -406,6 +406,8 @@ def label(
 ) -> LabelSummary:
     """Labels structures into a file, those that it has not yet: after Ctrl-C or a crash the same call goes on.
 
+    Energies and forces far beyond all others, which Dataset.check refuses, are kept with a warning.
+
     Args:
         path: of the file; it belongs to one teacher (by its hash) and refuses another.
         hvp: Hessian-vector products for each structure, two labels each, along directions drawn from `seed`.
@@ -430,8 +432,16 @@ def label(
             chosen._interrupts = None
         interrupts.finish(status, None, "partial")
         n_labels, n_failed = file.counts()
+    n_new = int(last.n_done - last.n_before)
+    _warn_of_labels(path, n_new)
+    return LabelSummary(n_labels, n_failed, n_new, last.elapsed_s)
+
+
+def _warn_of_labels(path: str | os.PathLike[str], n_new: int) -> None:
+    """Warns of energies and forces far beyond all others, where there are new ones."""
+    if n_new > 0:
+        lib.core.mlff_labels_warn(lib.path_bytes(path), 0)
     lib.show_warnings()
-    return LabelSummary(n_labels, n_failed, int(last.n_done - last.n_before), last.elapsed_s)
 
 
 def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label, Array]:
@@ -484,6 +494,7 @@ def label_with_calculator(
                     row = s.mlff_label(status=lib.CALLBACK, problem=text.encode("utf-8", "replace")[:199])
                 lib.core.mlff_shard_append(file.handle, system, byref(row), str(atoms.info.get("origin", "")).encode()[:23])
         n_labels, n_failed = file.counts()
+    _warn_of_labels(path, n_new)
     return LabelSummary(n_labels, n_failed, n_new, time.perf_counter() - start)
 
 

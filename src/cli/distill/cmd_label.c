@@ -145,6 +145,7 @@ static int run_label(cli_arguments *arguments)
     mlff_teacher_info_get(teacher, &info);
     if (run.n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, run.n_probes, run.probe_step, run.seed));
     MLFF_TRY(label(&run, teacher, samples));
+    MLFF_TRY(mlff_labels_warn(run.output, (int)cli_int(arguments, "threads", 1, 4096, 0)));
     print_result(&run, &info);
 done:
     mlff_samples_destroy(samples);
@@ -159,7 +160,8 @@ const cli_command label_command = {
     .details = CLI_TEACHER_DETAILS
     "Each label is appended to the file with a checksum as soon as it is computed. --resume continues after an interruption\n"
     "or a crash; the file is then the same as without it. The file holds the SHA-256 of its teacher and refuses another.\n"
-    "A structure that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted. With\n"
+    "A structure that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted.\n"
+    "Energies and forces far beyond all others, which mlff train refuses, are kept, and a warning counts them. With\n"
     "-o NAME.extxyz the labels are converted to extended XYZ at the end; until then they are in NAME.extxyz.labels.",
     .examples = "mlff label xtb:gfn2 samples.extxyz -o samples.labels\n"
                 "mlff label xtb:gfn2 samples.extxyz -o samples.labels --resume\n"

@@ -26,6 +26,10 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near
  * structures do not change as their forces say. */
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
+/* The median of the sizes of forces, root mean square of a structure, eV/Å; 0 without forces. Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_median_forces(const mlff_dataset *dataset, double *median_out);
+/* Whether dataset_check_forces refuses a structure for the size of its forces. */
+bool dataset_forces_outlie(const mlff_system *system, double median);
 /* Removes the structures that dataset_check_forces refuses for the size of their forces: of labels by one teacher they are where it
  * fails, not of other units. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out);

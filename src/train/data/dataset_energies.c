@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // dataset_energies.c: the energy of each element that fits a dataset best, and structures whose energy does not fit.
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -156,17 +155,15 @@ static mlff_status check_points(const mlff_dataset *dataset)
     return MLFF_OK;
 }
 
-mlff_status mlff_dataset_check(const mlff_dataset *dataset)
+// The distances from the energies of elements that outliers do not move, and their median; NaN of structures without an energy.
+static mlff_status fit_most(const mlff_dataset *dataset, double *distances, double *median_out)
 {
     mlff_status status = MLFF_OK;
     double shifts[N_ELEMENTS];
     compositions c = {0};
-    double *distances = base_alloc(dataset->n_frames, sizeof *distances, "energies"),
-           *scratch = base_alloc(dataset->n_frames, sizeof *scratch, "energies");
-    size_t n = 0, worst = 0;
-
-    if (!distances || !scratch) MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(check_points(dataset));
+    double *scratch = base_alloc(dataset->n_frames, sizeof *scratch, "energies");
+    size_t n = 0;
+    if (!scratch) return MLFF_ERR_MEMORY;
     MLFF_TRY(compositions_make(dataset, &c));
     MLFF_TRY(fit(dataset, &c, NULL, shifts));
     for (int round = 0; round < N_ROUNDS; round++) {
@@ -175,27 +172,62 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
         MLFF_TRY(fit(dataset, &c, scratch, shifts));
     }
     find_distances(dataset, &c, shifts, distances);
-    for (size_t f = 0; f < dataset->n_frames; f++) {
-        if (isnan(distances[f])) continue;
-        scratch[n++] = distances[f];
-        if (!(distances[f] <= distances[worst])) worst = f;
-    }
+    for (size_t f = 0; f < dataset->n_frames; f++)
+        if (!isnan(distances[f])) scratch[n++] = distances[f];
     qsort(scratch, n, sizeof *scratch, compare_numbers);
-    if (scratch[n / 2] > OUTLIER_EV_PER_ATOM)
+    *median_out = scratch[n / 2];
+done:
+    base_free(c.counts);
+    base_free(scratch);
+    return status;
+}
+
+mlff_status mlff_dataset_check(const mlff_dataset *dataset)
+{
+    mlff_status status = MLFF_OK;
+    double median, *distances = base_alloc(dataset->n_frames, sizeof *distances, "energies");
+    size_t worst = 0;
+
+    if (!distances) return MLFF_ERR_MEMORY;
+    MLFF_TRY(check_points(dataset));
+    MLFF_TRY(fit_most(dataset, distances, &median));
+    for (size_t f = 0; f < dataset->n_frames; f++)
+        if (!isnan(distances[f]) && !(distances[f] <= distances[worst])) worst = f;
+    if (median > OUTLIER_EV_PER_ATOM)
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "half of the structures have energies of %.3g eV/atom and more from the sum of their elements' energies; are "
-                  "all of the "
-                  "same units and method?",
-                  scratch[n / 2]);
-    if (distances[worst] > OUTLIER_EV_PER_ATOM && distances[worst] > OUTLIER_MEDIANS * scratch[n / 2])
+                  "all of the same units and method?",
+                  median);
+    if (distances[worst] > OUTLIER_EV_PER_ATOM && distances[worst] > OUTLIER_MEDIANS * median)
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "structure %zu: its energy is %.3g eV/atom from the sum of its elements' energies, the median is %.3g; does it "
                   "have the units and the method of the others?",
-                  worst, distances[worst], scratch[n / 2]);
+                  worst, distances[worst], median);
     MLFF_TRY(dataset_check_forces(dataset));
 done:
-    base_free(c.counts);
     base_free(distances);
-    base_free(scratch);
+    return status;
+}
+
+mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, int64_t *first_out)
+{
+    mlff_status status = MLFF_OK;
+    double median_energy, median_forces, *distances = NULL;
+    if (!dataset || !n_out || !first_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_dataset_outliers: dataset, n_out and first_out must be given");
+    *n_out = 0;
+    *first_out = -1;
+    if (!(distances = base_alloc(dataset->n_frames, sizeof *distances, "energies"))) return MLFF_ERR_MEMORY;
+    MLFF_TRY(fit_most(dataset, distances, &median_energy));
+    MLFF_TRY(dataset_median_forces(dataset, &median_forces));
+    // Where half of the energies are far off, the median tells nothing.
+    const double times = median_energy > OUTLIER_EV_PER_ATOM ? 1 : OUTLIER_MEDIANS;
+    const double limit = fmax(OUTLIER_EV_PER_ATOM, times * median_energy);
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        if (!(distances[f] > limit) && !dataset_forces_outlie(dataset->frames[f].system, median_forces)) continue;
+        if ((*n_out)++ == 0) *first_out = (int64_t)f;
+    }
+done:
+    base_free(distances);
     return status;
 }

@@ -126,8 +126,8 @@ static double forces_size(const mlff_system *system)
     return sqrt(sum / (3.0 * system->n_atoms));
 }
 
-// The median of all sizes; 0 without forces. One structure among many has no weight in it, so it is found however large its forces are.
-static mlff_status median_size(const mlff_dataset *dataset, double *median_out)
+// One structure among many has no weight in the median, so it is found however large its forces are.
+mlff_status dataset_median_forces(const mlff_dataset *dataset, double *median_out)
 {
     size_t n = 0;
     double *sizes = base_alloc(dataset->n_frames, sizeof *sizes, "forces");
@@ -142,7 +142,7 @@ static mlff_status median_size(const mlff_dataset *dataset, double *median_out)
     return MLFF_OK;
 }
 
-static bool is_outlier(const mlff_system *system, double median)
+bool dataset_forces_outlie(const mlff_system *system, double median)
 {
     return forces_size(system) > fmax(OUTLIER_FORCES, OUTLIER_MEDIANS * median);
 }
@@ -152,11 +152,11 @@ mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out)
     mlff_status status = MLFF_OK;
     double median;
     size_t n_kept = 0;
-    MLFF_TRY(median_size(dataset, &median));
+    MLFF_TRY(dataset_median_forces(dataset, &median));
     for (size_t f = 0; f < dataset->n_frames;) {
         const size_t n = dataset->frames[f].probe_step > 0 ? 2 : 1; // both halves of a probe
         bool outlier = false;
-        for (size_t k = 0; k < n; k++) outlier |= is_outlier(dataset->frames[f + k].system, median);
+        for (size_t k = 0; k < n; k++) outlier |= dataset_forces_outlie(dataset->frames[f + k].system, median);
         for (size_t k = 0; k < n && !outlier; k++, n_kept++) {
             const dataset_frame kept = dataset->frames[n_kept];
             dataset->frames[n_kept] = dataset->frames[f + k];
@@ -175,14 +175,14 @@ static mlff_status check_sizes(const mlff_dataset *dataset)
     mlff_status status = MLFF_OK;
     size_t worst = 0;
     double median, largest = 0;
-    MLFF_TRY(median_size(dataset, &median));
+    MLFF_TRY(dataset_median_forces(dataset, &median));
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const double size = forces_size(dataset->frames[f].system);
         if (!(size > largest)) continue;
         largest = size;
         worst = f;
     }
-    if (largest > 0 && is_outlier(dataset->frames[worst].system, median))
+    if (largest > 0 && dataset_forces_outlie(dataset->frames[worst].system, median))
         status = mlff_fail(MLFF_ERR_VALUE,
                            "structure %zu: its forces are %.3g eV/Å (root mean square), the median of all structures is %.3g; "
                            "correct them or leave the structure out",

@@ -125,6 +125,29 @@ void mlff_dataset_center_atom_energies(mlff_dataset *dataset)
 
 // ---- labels for people
 
+mlff_status mlff_labels_warn(const char *path, int n_threads)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *labels = NULL;
+    mlff_read_options options = mlff_read_options_default();
+    int64_t n = 0, first = -1;
+    options.n_threads = n_threads;
+    MLFF_TRY(mlff_dataset_create(&labels));
+    MLFF_TRY(mlff_dataset_read_some(labels, path, &options, NULL));
+    MLFF_TRY(mlff_dataset_outliers(labels, &n, &first));
+    if (n > 0)
+        mlff_warn(
+            "%s: %" PRId64 " of %" PRId64 " labels cannot be trained on, the first is structure %" PRId64
+            ": energies more than 20 eV/atom, and 20 times the median, from the sum of their elements' energies, or forces above "
+            "100 eV/Å (root mean square) and 100 times the median",
+            path, n, mlff_dataset_size(labels), first);
+done:
+    mlff_dataset_destroy(labels);
+    if (status != MLFF_ERR_VALUE && status != MLFF_ERR_UNSUPPORTED) return status;
+    mlff_warn("%s", mlff_last_error()); // charged structures, for example
+    return MLFF_OK;
+}
+
 typedef struct export
 {
     mlff_writer *writer;
