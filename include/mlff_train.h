@@ -431,6 +431,23 @@ MLFF_API mlff_status mlff_model_with_shifts(const mlff_model *model, const doubl
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_note(mlff_model *model, const char *key, const char *value);
 
+/* Where training structures came from: a file, and the part of it that was taken. */
+typedef struct mlff_data_origin {
+    const char *path;
+    double largest_force; /* eV/Å: structures with a larger force were left out; INFINITY */
+    double split;         /* fraction that mlff_dataset_split held back by `seed`; 0: none */
+    uint64_t seed;
+} mlff_data_origin;
+/* Notes the number and SHA-256 of the training structures in a model's metadata, and, where `origin` is given, their file by its path
+ * from the folder of `model_path`, where the model will be. Fails with MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, const char *model_path,
+                                          const mlff_data_origin *origin);
+/* The structures that the model in the file `model_path` was trained on: of the file that its metadata name, or, of a student in the folder
+ * of its mlff_distill run, of the labels there. *data_out, owned by the caller, is NULL where the metadata name none, where nothing is there,
+ * and, with a warning, where their SHA-256 is not that of the metadata. Fails with MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_training_data(const mlff_model *model, const char *model_path, int n_threads,
+                                              mlff_dataset **data_out);
+
 /* Checkpoint: raw and averaged weights, moments, step, place in the data, schedule. Written whole or not at all, and
  * checksummed. A run that goes on from it ends in the same bits as one that was never stopped. Save fails with MLFF_ERR_IO;
  * restore with MLFF_ERR_IO, MLFF_ERR_FORMAT, or MLFF_ERR_VALUE where the file is of another model, dataset or options. */
@@ -559,8 +576,9 @@ typedef struct mlff_distill_config {
     const char *systems; /* "ethanol,water.xyz": built-in systems and files, separated by commas */
     int n_atoms;         /* of built-in systems that have a choice; 0: their own default */
     uint64_t seed;
-    /* structures */
-    int n_structures;                     /* to be labelled, those of the rounds included; 2000 */
+    /* Structures. n_structures are to be labelled, those of the rounds included (20 at least; 2000); of `labels` they are used at most,
+     * chosen by the seed (50 at least; 0: all). */
+    int n_structures;
     double lowest_kelvin, highest_kelvin; /* of the teacher's dynamics and the displacements; 300, 1000 */
     int n_probes;                         /* Hessian probes a hundred structures; 0 */
     int n_rounds;  /* of exploration: dynamics by a committee of young students, labels of the frames they agree on least; 0 */
@@ -583,9 +601,16 @@ typedef struct mlff_distill_config {
     double nve_ps, hot_ps, compare_ps; /* mlff_verdict_options */
     int hot_runs;
     double max_force_error, max_energy_error, max_drift, min_speed;
+    /* Labels that are there, in place of systems that are sampled and labelled. `labels`: "a.extxyz,b.mlff", files as mlff_dataset_read
+     * takes them, separated by commas; NULL: none. `labels_hash`: SHA-256 of each file's structures, labels and groups, separated by
+     * commas, which mlff_distill sets. */
+    const char *labels, *labels_hash;
 } mlff_distill_config;
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);
+/* Makes a preset one of a run from labels that are there: all structures of `labels` (n_structures 0), no rounds, no probes, no baseline,
+ * and, where the configuration names no teacher to measure beside, no bars that need one (min_speed 0, compare_ps 0). */
+MLFF_API void mlff_distill_use_labels(mlff_distill_config *config, const char *labels);
 /* Writes a configuration as JSON. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path);
 /* Reads one: keys that are absent keep what `config` has. Strings are stored in `text` of text_bytes. Fails with MLFF_ERR_IO,
@@ -593,7 +618,7 @@ MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config,
 MLFF_API mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *config, char *text, size_t text_bytes);
 
 typedef struct mlff_distill_progress {
-    const char *stage; /* "sample", "label", "round", "train", "baseline", "verdict" */
+    const char *stage; /* "sample", "label", or "read" of labels that are there; "round", "train", "baseline", "verdict" */
     double fraction;   /* of the stage, 0 to 1 */
     const char *text;  /* one line for people: counts, rates, errors, with units */
     int milestone;     /* 1: worth a line of its own */
@@ -606,14 +631,18 @@ typedef struct mlff_distill_options {
     mlff_teacher *teacher;                                                 /* in place of the one config.teacher names; NULL */
     int (*callback)(void *context, const mlff_distill_progress *progress); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
+    const mlff_dataset *labels; /* in place of the files that config.labels names, which is then any text; NULL */
 } mlff_distill_options;
 MLFF_API mlff_distill_options mlff_distill_options_default(void);
 
-/* Runs every stage in `folder`, which is made if it is not there: config.json, samples.extxyz, labels.mlff, of each round K
- * explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict.json, report.html.
- * A folder with a config.json is gone on with (and `config` may be NULL): finished stages are kept, the others end in the same
- * bits as without the interruption. *passed_out: the verdict. Fails with MLFF_ERR_VALUE where `config` is not that of the
- * folder, MLFF_ERR_INTERRUPTED, and as the stages. */
+/* Runs every stage in `folder`, which is made if it is not there: config.json and made-with.json, samples.extxyz, labels.mlff, of each
+ * round K explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict.json, report.html.
+ * With config.labels nothing is sampled or labelled: their structures are checked as mlff_dataset_check does, divided into training,
+ * validation and test by whole groups, and the student is judged against the labels of the test; a teacher is measured beside it if one
+ * is named. A folder with a config.json is gone on with (and `config` may be NULL): finished stages are kept, the others end in the same
+ * bits as without the interruption. *passed_out: the verdict. Fails with MLFF_ERR_USAGE for settings that exclude each other,
+ * MLFF_ERR_VALUE where `config` is not that of the folder, where config.json was edited but for settings of the verdict, where labels
+ * have changed or are too few (50 at least), MLFF_ERR_INTERRUPTED, and as the stages. */
 MLFF_API mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
                                   int *passed_out);
 

@@ -176,11 +176,96 @@ test_copies() {
     grep -q 'held-out' out && fail "training structures are called held-out"
     run 1 $judge --test other.xyz
     says 'held_out +passed +0 '
-    says 'mean absolute of 1 held-out structures'
+    says 'against the labels of 1 held-out structure;'
     says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0'
     run 1 $judge --test other.xyz --min-speed 0
     grep -q '^speed' out && fail "a speed without a teacher"
     return 0
+}
+
+# N ethanols in trajectories of ten, labelled by a model, in FILE.
+labelled() {
+    run 0 sample model.safetensors --system ethanol -o structures.extxyz --n-samples "$1" --methods thermal --oversample 1 --no-relax
+    run 0 label model.safetensors structures.extxyz -o plain.extxyz --device cpu
+    awk '/Properties/ { sub(/group=[0-9]+/, "group=" int((n++) / 10)) } { print }' plain.extxyz >"$2"
+    rm structures.extxyz plain.extxyz
+}
+
+# From labels that are there to a judged student; stopped and gone on with, the same bits.
+test_distill_labels() {
+    model --elements H,C,O
+    labelled 120 labels.extxyz
+    local distill="distill --labels labels.extxyz --preset demo --features 8 --layers 1 --steps 400 --device cpu --threads 1"
+    run 1 $distill -o whole.run
+    says 'against the labels of 10 held-out structures'
+    says 'held_out +passed' && says 'stability.hot' && says 'core'
+    grep -q '^verdict.* speed' out && fail "a speed without a teacher"
+    run 0 info whole.run/student.safetensors
+    says 'training.data +100 structures of labels.extxyz$' && says 'training.data_hash +[0-9a-f]{64}'
+    grep -q 'training.teacher' out && fail "a teacher of labels"
+    run 1 distill model.safetensors --labels labels.extxyz --structures 60 --preset demo --features 8 --layers 1 --steps 40 --device cpu -o beside.run
+    says '60 of 120 labelled structures are used' && says 'verdict.*speed'
+    # Ctrl-C in the midst of training, then the same bits.
+    "$mlff" $distill --steps 10000 -o long.run >out 2>err </dev/null || true
+    "$mlff" $distill --steps 10000 -o pieces.run >first.out 2>first.err </dev/null &
+    local first=$! k
+    for ((k = 0; k < 200; k++)); do [ -s pieces.run/history.jsonl ] && break; sleep 0.02; done
+    kill -INT $first
+    wait $first
+    [ $? = 130 ] || { cat first.err; fail "the run did not end as an interrupted one"; }
+    run 1 distill --resume -o pieces.run
+    cmp pieces.run/student.safetensors long.run/student.safetensors || fail "an interrupted run ends in other bits"
+    sed -i 's/"seed": 0/"seed": 1/' pieces.run/config.json
+    refused 1 'pieces.run/config.json: has "seed": 1 in place of 0, with which the files of this run were made' distill --resume -o pieces.run
+    sed -i '2s/energy=-/energy=-1/' labels.extxyz
+    refused 1 'labels.extxyz: its labels are not those that the run in whole.run began with' distill --resume -o whole.run
+}
+
+# Labels of which no run can be made: one line, and nothing is left behind.
+test_distill_labels_refused() {
+    model --elements H,C,O
+    labelled 60 good.extxyz
+    local small="--preset demo --features 8 --layers 1 --steps 20 --device cpu -o refused.run"
+    refused 1 'nowhere.extxyz: No such file' distill --labels nowhere.extxyz $small
+    head -33 good.extxyz >three.extxyz
+    refused 1 'three.extxyz: 3 labelled structures; .* 50 at least' distill --labels three.extxyz $small
+    sed 's/:forces:R:3//; s/^\([A-Z][a-z]* *[^ ]* *[^ ]* *[^ ]*\) .*/\1/' good.extxyz >energies.extxyz
+    refused 1 'energies.extxyz: no structure has forces' distill --labels energies.extxyz $small
+    sed 's/energy=[^ ]*/energy=nan/' good.extxyz >nan.extxyz
+    refused 1 'nan.extxyz: no structure has an energy' distill --labels nan.extxyz $small
+    sed 's/energy=[^ ]*//' good.extxyz >forces.extxyz
+    refused 1 'forces.extxyz: no structure has an energy' distill --labels forces.extxyz $small
+    awk '/energy=/ && n++ == 41 { sub(/energy=[^ ]*/, "energy=1e20") } { print }' good.extxyz >far.extxyz
+    refused 1 'far.extxyz: structure 41: its energy' distill --labels far.extxyz $small
+    head -c 3000 /dev/urandom >noise.extxyz
+    refused 1 'noise.extxyz' distill --labels noise.extxyz $small
+    refused 1 'good.extxyz: is a file; a run needs a folder' distill --labels good.extxyz --steps 20 --device cpu -o good.extxyz
+    refused 2 'give a file' distill --labels - $small
+    refused 2 'commas separate names' distill --labels good.extxyz,three.extxyz $small
+    refused 2 '\-\-system goes without --labels' distill --labels good.extxyz --system h2o $small
+    refused 2 '\-\-rounds goes without --labels' distill --labels good.extxyz --rounds 2 $small
+    refused 2 '\-\-hvp goes without --labels' distill --labels good.extxyz --hvp 1 $small
+    refused 2 "structures '49'" distill --labels good.extxyz --structures 49 $small
+    refused 2 'or --labels FILE' distill $small
+    run 0 distill --preset standard --print-config
+    cp out standard.json
+    refused 2 'n_rounds' distill --labels good.extxyz --config standard.json $small
+    run 0 distill --labels good.extxyz --preset standard --print-config
+    cp out labels.json
+    is "$(value labels.json n_rounds)$(value labels.json n_structures)$(value labels.json min_speed)" 000 "settings of a run from labels"
+    printf '{"labels": "good.extxyz"}' >short.json
+    run 0 distill --config short.json --print-config
+    is "$(value out n_rounds)$(value out n_structures)$(value out min_speed)" 000 "settings of a run from labels of a file"
+    refused 2 'own settings' distill --resume --labels good.extxyz -o refused.run
+    refused 2 'own settings' distill --resume --steps 7 -o refused.run
+    if [ "$(id -u)" != 0 ]; then
+        mkdir closed
+        chmod 555 closed
+        refused 1 'closed/run: cannot make this folder' distill --labels good.extxyz --steps 20 --device cpu -o closed/run
+        chmod 000 three.extxyz
+        refused 1 'three.extxyz: ' distill --labels three.extxyz $small
+    fi
+    refused 1 'good.extxyz/run: ' distill --labels good.extxyz --steps 20 --device cpu -o good.extxyz/run
 }
 
 # A verdict on water says nothing about carbon.

@@ -24,9 +24,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
     fuzz_demand(mlff_distill_config_read(FUZZ_SECOND, &again, text_again, sizeof text_again) == MLFF_OK,
                 "what is saved can be read");
     fuzz_demand(same_text(config.teacher, again.teacher) && same_text(config.systems, again.systems) &&
-                    same_text(config.optimizer, again.optimizer),
+                    same_text(config.optimizer, again.optimizer) && same_text(config.labels, again.labels) &&
+                    same_text(config.labels_hash, again.labels_hash),
                 "texts read back");
     again.teacher = config.teacher;
+    again.labels = config.labels;
+    again.labels_hash = config.labels_hash;
     again.systems = config.systems;
     again.optimizer = config.optimizer;
     fuzz_demand(memcmp(&config, &again, sizeof config) == 0, "numbers read back");

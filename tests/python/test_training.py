@@ -8,6 +8,8 @@ import unittest
 import numpy as np
 from ase.build import bulk
 from ase.calculators.emt import EMT
+from ase.db import connect
+from ase.io import write
 
 from mlff_distiller.distill import Dataset, Teacher
 from mlff_distiller.engine import Evaluator, Model
@@ -119,6 +121,56 @@ class Distilling(unittest.TestCase):
             with self.assertRaisesRegex(MlffUsageError, "steps is not a setting of distill; .*n_steps"):
                 distill(Teacher(EMT(), "emt"), [atoms], out / "new", steps=3)
             self.assertFalse((out / "new").exists())
+
+    def test_from_labels(self):
+        def trajectories(n):
+            frames = []
+            for k in range(n):
+                atoms = bulk("Cu", cubic=True) if k // 10 % 2 else bulk("Cu", cubic=True) * (2, 1, 1)
+                atoms.rattle(0.08, seed=k)
+                atoms.calc = EMT()
+                atoms.get_stress(), atoms.get_forces()
+                atoms.info["group"] = k // 10
+                frames.append(atoms)
+            return frames
+
+        settings = dict(n_features=8, n_layers=1, n_radial=8, cutoff_angstrom=3.5, n_steps=60, nve_ps=0.05, hot_ps=0.05)
+        frames = trajectories(80)
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            write(folder / "emt.extxyz", frames, format="extxyz")
+            with connect(folder / "emt.db") as database:
+                for atoms in frames:
+                    database.write(atoms)
+            sources = {"files": [folder / "emt.extxyz"], "one": str(folder / "emt.extxyz"), "database": folder / "emt.db", "data": Dataset(frames)}
+            for key, labels in sources.items():
+                run = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
+                bars = {bar["name"]: bar for bar in run.verdict["bars"]}
+                self.assertEqual(sorted({"held_out", "error.forces", "error.energy", "stability.nve", "stability.hot", "core"}), sorted(bars))
+                self.assertIsNone(run.verdict["teacher"])
+                self.assertRegex(bars["error.forces"]["text"], "against the labels of [0-9]+ held-out structures")
+                self.assertTrue(np.isfinite(run.history["validation_stress_mae"]).all())
+                again = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
+                self.assertEqual(again.verdict, run.verdict)
+            self.assertEqual((folder / "files/student.safetensors").read_bytes(), (folder / "one/student.safetensors").read_bytes())
+            # A teacher beside the labels is measured.
+            beside = distill(Teacher(EMT(), "emt"), labels=folder / "emt.extxyz", out=folder / "beside", preset="demo", device="cpu", n_structures=60,
+                             n_threads=1, **settings)  # fmt: skip
+            self.assertIn("speed", [bar["name"] for bar in beside.verdict["bars"]])
+            with self.assertRaisesRegex(MlffValueError, "began with"):
+                distill(labels=Dataset(trajectories(79)), out=folder / "data", preset="demo", device="cpu", n_threads=1, **settings)
+            with self.assertRaisesRegex(MlffValueError, "40 labelled structures; .* 50 at least"):
+                distill(labels=Dataset(frames[:40]), out=folder / "few", preset="demo", device="cpu")
+            with self.assertRaisesRegex(MlffUsageError, "rounds"):
+                distill(labels=Dataset(frames), out=folder / "few", preset="demo", n_rounds=1)
+            for wrong in (dict(out=folder / "few"), dict(labels="a.extxyz"), dict(labels="a.extxyz", seeds="h2o", out="b"), dict(seeds="h2o", out="b")):
+                with self.assertRaisesRegex(MlffUsageError, "a teacher and seeds, or labels"):
+                    distill(**wrong)
+            with self.assertRaisesRegex(TypeError, "in place of a Dataset"):
+                distill(labels=[frames[0]], out=folder / "few")
+            with self.assertRaisesRegex(MlffUsageError, "comma"):
+                distill(labels="a,b.extxyz", out=folder / "few")
+            self.assertFalse((folder / "few").exists())
 
 
 if __name__ == "__main__":

@@ -26,15 +26,32 @@ static int set_up(void **state)
     return mkdtemp(folder) && mlff_system_build("h2o", 0, 0, &rest) == MLFF_OK ? 0 : -1;
 }
 
+// The configuration last: a process that is killed here leaves a run.
 static void remove_run(const char *run)
 {
-    static const char *const names[] = {
-        "config.json",           "samples.extxyz",        "labels.mlff",           "checkpoint",
-        "best.safetensors",      "history.jsonl",         "student.safetensors",   "verdict.json",
-        "report.html",           "explored-1.extxyz",     "explored-2.extxyz",     "labels-1.mlff",
-        "labels-2.mlff",         "round-1.json",          "round-2.json",          "young-0-1.safetensors",
-        "young-1-1.safetensors", "young-0-2.safetensors", "young-1-2.safetensors", "baseline.extxyz",
-        "baseline.mlff",         "baseline.safetensors",  "made-with.json"};
+    static const char *const names[] = {"samples.extxyz",
+                                        "labels.mlff",
+                                        "checkpoint",
+                                        "best.safetensors",
+                                        "history.jsonl",
+                                        "student.safetensors",
+                                        "verdict.json",
+                                        "report.html",
+                                        "explored-1.extxyz",
+                                        "explored-2.extxyz",
+                                        "labels-1.mlff",
+                                        "labels-2.mlff",
+                                        "round-1.json",
+                                        "round-2.json",
+                                        "young-0-1.safetensors",
+                                        "young-1-1.safetensors",
+                                        "young-0-2.safetensors",
+                                        "young-1-2.safetensors",
+                                        "baseline.extxyz",
+                                        "baseline.mlff",
+                                        "baseline.safetensors",
+                                        "made-with.json",
+                                        "config.json"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
     rmdir(in_folder(run, ""));
 }

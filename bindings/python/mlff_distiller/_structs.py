@@ -560,6 +560,8 @@ class mlff_distill_config(Options):
         ("max_energy_error", c_double),
         ("max_drift", c_double),
         ("min_speed", c_double),
+        ("labels", c_char_p),
+        ("labels_hash", c_char_p),
     ]
 
 
@@ -575,6 +577,7 @@ class mlff_distill_options(Options):
         ("teacher", c_void_p),
         ("callback", c_void_p),
         ("context", c_void_p),
+        ("labels", c_void_p),
     ]
 
 

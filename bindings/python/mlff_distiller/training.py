@@ -2,6 +2,7 @@
 """Training of students, and whole distillations.
 
     run = distill("xtb:gfn2", [molecule("CH3CH2OH")], "ethanol.run", preset="quick")
+    run = distill(labels="dft.extxyz", out="dft.run")    # from labels that are there
     print(run.passed, run.verdict["bars"], run.history["validation_force_mae"])
 
     trainer = Trainer(Model.create("painn", elements="H,C,O"), training, n_steps=20000)    # one's own loop
@@ -13,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
@@ -252,18 +254,18 @@ class Distillation:
         return Model.load(self.folder / "student.safetensors")
 
 
-def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, given: dict[str, Any]) -> s.mlff_distill_config:
-    config = s.mlff_distill_config()
-    lib.core.mlff_distill_preset(preset, byref(config))
-    config.teacher = teacher.name
-    known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems"}
+def _take_settings(config: s.mlff_distill_config, given: dict[str, Any]) -> None:
+    known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems", "labels", "labels_hash"}
     for name, value in given.items():
         if name not in known:
             raise MlffUsageError(f"{name} is not a setting of distill; there are {', '.join(sorted(known))}")
         setattr(config, name, value)
+
+
+def _name_seeds(folder: pathlib.Path, seeds: Any) -> bytes:
+    """The names of seeds; structures become a file in the run's folder."""
     if isinstance(seeds, (str, os.PathLike)):
-        config.systems = lib.path_bytes(seeds)
-        return config
+        return lib.path_bytes(seeds)
     from ase.io import write
 
     text, path = io.StringIO(), folder / "seeds.extxyz"
@@ -273,41 +275,71 @@ def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, 
         path.write_text(text.getvalue())
     elif path.read_text() != text.getvalue():
         raise MlffUsageError(f"{folder} holds a run of other seeds; give another folder")
-    config.systems = lib.path_bytes(path)
-    return config
+    return lib.path_bytes(path)
+
+
+def _name_labels(labels: Any) -> tuple[bytes, Dataset | None]:
+    """The names of files of labels, and the Dataset that stands for those that C does not read."""
+    if isinstance(labels, Dataset):
+        return b"a Dataset of Python", labels
+    paths = [labels] if isinstance(labels, (str, os.PathLike)) else list(labels)
+    if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise TypeError(f"labels: {labels!r:.60} in place of a Dataset, the name of a file, or several")
+    if any(os.fspath(path).endswith(".db") for path in paths):
+        return b" and ".join(lib.path_bytes(path) for path in paths), Dataset.read(*paths)
+    for path in paths:
+        if "," in os.fspath(path):
+            raise MlffUsageError(f"{path}: a name of labels with a comma; rename the file")
+    return b",".join(lib.path_bytes(path) for path in paths), None
 
 
 def distill(
-    teacher: Teacher | str | os.PathLike[str] | Model | Any,
-    seeds: str | os.PathLike[str] | Iterable[Atoms],
-    out: str | os.PathLike[str],
+    teacher: Teacher | str | os.PathLike[str] | Model | Any | None = None,
+    seeds: str | os.PathLike[str] | Iterable[Atoms] | None = None,
+    out: str | os.PathLike[str] | None = None,
     preset: str = "quick",
     device: str = "auto",
     n_threads: int = 0,
     progress: Callable[[str, float, str], None] | None = None,
+    labels: Dataset | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     **config: Any,
 ) -> Distillation:
-    """From a teacher to a judged student; a folder that holds an unfinished run of the same settings is gone on with.
+    """From a teacher, or labels, to a judged student; a folder that holds an unfinished run of the same settings is gone on with.
 
     Args:
-        teacher: as Teacher takes it, an ASE calculator too.
+        teacher: as Teacher takes it, an ASE calculator too. With `labels`: what the student is measured beside; None: nothing.
         seeds: structures, or names of built-in systems and files, separated by commas.
         out: folder of the run.
         preset: "demo", "quick", "standard" or "thorough".
         device: that trains and runs the student.
         progress: called with stage, fraction done and a line of text.
+        labels: labelled structures in place of seeds: a Dataset, or files as Dataset.read takes them. A tenth each is held out for
+            validation and test, by group; `n_structures` of them at most are used (0: all).
         config: settings over the preset's, by their names in config.json.
 
     Raises:
+        MlffUsageError: neither a teacher with seeds nor labels; both seeds and labels.
         KeyboardInterrupt: Ctrl-C; the same call goes on from there.
     """
-    chosen = teacher if isinstance(teacher, Teacher) else Teacher(teacher, n_threads=n_threads)
+    if out is None or (labels is None) == (seeds is None) or (labels is None and teacher is None):
+        raise MlffUsageError("distill takes a teacher and seeds, or labels, and the folder `out`")
+    chosen = teacher if isinstance(teacher, Teacher) or teacher is None else Teacher(teacher, n_threads=n_threads)
     folder = pathlib.Path(out)
-    asked = _configure(preset, folder, chosen, seeds, config)
+    asked, data = s.mlff_distill_config(), None
+    lib.core.mlff_distill_preset(preset, byref(asked))
+    asked.teacher = None if chosen is None else chosen.name
+    if labels is not None:
+        name, data = _name_labels(labels)
+        lib.core.mlff_distill_use_labels(byref(asked), name)
+    _take_settings(asked, config)
+    if seeds is not None:
+        asked.systems = _name_seeds(folder, seeds)
     options = lib.core.mlff_distill_options_default()
-    options.device, options.n_threads, options.teacher = parse_device(device).struct, n_threads, chosen._handle
+    options.device, options.n_threads = parse_device(device).struct, n_threads
+    options.teacher = None if chosen is None else chosen._handle
+    options.labels = None if data is None else data._handle
     passed = c_int()
-    with chosen._lock, Interrupts() as interrupts:
+    with contextlib.nullcontext() if chosen is None else chosen._lock, Interrupts() as interrupts:
 
         def tell(context: Any, address: int) -> int:
             row = s.mlff_distill_progress.from_address(address)
@@ -321,9 +353,11 @@ def distill(
 
         callback = s.DISTILL_PROGRESS(tell)
         options.callback = ctypes.cast(callback, c_void_p)
-        chosen._interrupts = interrupts
+        if chosen is not None:
+            chosen._interrupts = interrupts
         status = lib.core.mlff_distill(byref(asked), lib.path_bytes(folder), byref(options), byref(passed))
-        chosen._interrupts = None
+        if chosen is not None:
+            chosen._interrupts = None
     interrupts.finish(status, None, "partial")
     lib.show_warnings()
     verdict = json.loads((folder / "verdict.json").read_text())

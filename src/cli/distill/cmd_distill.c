@@ -12,11 +12,14 @@ static const cli_option options[] = {
     {"output", 'o', "FOLDER", "folder of the run (required); a run that is in it is continued"},
     {"system", 0, "NAME", "a built-in system or a file of structures; several times for several: " CLI_SYSTEM_NAMES},
     {"n-atoms", 0, "N", "atoms of built-in systems that can be made of any size"},
+    {"labels", 0, "FILE",
+     "in place of --system: labelled structures of any origin, as extended XYZ or a file of mlff label;\n"
+     "several times for several"},
     {"preset", 0, "NAME", "demo (about a minute), quick, standard or thorough (quick)"},
     {"config", 0, "FILE", "settings as JSON; options on the command line have precedence"},
     {"print-config", 0, NULL, "print the settings as JSON and end"},
     {"resume", 0, NULL, "continue the run in FOLDER with its own settings"},
-    {"structures", 0, "N", "structures to be labelled"},
+    {"structures", 0, "N", "structures to be labelled; of --labels: to be used at most, chosen by --seed (all)"},
     {"rounds", 0, "N", "of exploration by young students, which the teacher then corrects (standard: 2, thorough: 4, else 0)"},
     {"features", 0, "N", "of the student: width of the atoms' features"},
     {"layers", 0, "N", "of the student: message-passing layers"},
@@ -38,43 +41,89 @@ typedef struct distillation {
     mlff_distill_options run;
     const char *folder, *from;
     bool resume, to_json;
-    char systems[4096], text[8192];
+    char systems[4096], labels[4096], text[16384];
     int64_t begun_ns;
 } distillation;
 
-// The values of --system, joined by commas.
-static int join_systems(cli_arguments *arguments, distillation *d)
+// The values of an option that may be given several times, joined by commas; *list_out is NULL without one.
+static int join(cli_arguments *arguments, const char *option, char *list, size_t bytes, const char **list_out)
 {
     size_t length = 0;
     const char *name;
-    for (int k = 0; (name = cli_each(arguments, "system", k)); k++) {
+    *list_out = NULL;
+    for (int k = 0; (name = cli_each(arguments, option, k)); k++) {
         if (strchr(name, ','))
-            return cli_usage_error(arguments, "--system \"%s\": give each system by an option of its own", name);
-        length += (size_t)snprintf(d->systems + length, sizeof d->systems - length, "%s%s", k ? "," : "", name);
-        if (length >= sizeof d->systems) return cli_usage_error(arguments, "the names of the systems are too long together");
+            return cli_usage_error(arguments, "--%s \"%s\": commas separate names; give each by an option of its own", option,
+                                   name);
+        length += (size_t)snprintf(list + length, bytes - length, "%s%s", k ? "," : "", name);
+        if (length >= bytes) return cli_usage_error(arguments, "the names of --%s are too long together", option);
+        *list_out = list;
     }
-    if (length) d->config.systems = d->systems;
+    return CLI_GOOD;
+}
+
+// The preset, or what of it a run from labels has, with the settings of --config over it. Which of both --config alone may say.
+static mlff_status take_settings(const cli_arguments *arguments, distillation *d, const char *labels, const char *teacher)
+{
+    mlff_status status = MLFF_OK;
+    mlff_distill_config *c = &d->config;
+    const char *config = cli_text(arguments, "config", NULL);
+    MLFF_TRY(mlff_distill_preset(cli_text(arguments, "preset", "quick"), c));
+    c->teacher = teacher;
+    if (labels) mlff_distill_use_labels(c, labels);
+    if (config) MLFF_TRY(mlff_distill_config_read(config, c, d->text, sizeof d->text));
+    if (!labels && c->labels) return take_settings(arguments, d, c->labels, teacher ? teacher : c->teacher);
+    if (arguments->n_positional > 0) c->teacher = arguments->positional[0];
+    if (cli_given(arguments, "labels")) c->labels = labels;
+done:
+    return status;
+}
+
+// What belongs to sampled structures alone, or to the folder's settings.
+static int check_given(cli_arguments *arguments, const distillation *d)
+{
+    static const char *const of_samples[] = {"system", "n-atoms", "rounds", "hvp"};
+    static const char *const settings[] = {"system",        "n-atoms",   "labels", "preset",          "config", "structures",
+                                           "rounds",        "features",  "layers", "cutoff",          "steps",  "batch",
+                                           "learning-rate", "optimizer", "hvp",    "max-force-error", "seed"};
+    const mlff_distill_config *c = &d->config;
+    bool is_set = arguments->n_positional > 0;
+    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) is_set = is_set || cli_given(arguments, settings[k]);
+    if (d->resume && is_set)
+        return cli_usage_error(arguments, "--resume takes the folder's own settings; give it -o FOLDER alone");
+    for (size_t k = 0; c->labels && k < sizeof of_samples / sizeof *of_samples; k++)
+        if (cli_given(arguments, of_samples[k]))
+            return cli_usage_error(arguments, "--%s goes without --labels, whose structures are there and labelled",
+                                   of_samples[k]);
+    if (cli_given(arguments, "print-config")) return CLI_GOOD;
+    if (!d->folder) return cli_usage_error(arguments, "-o FOLDER is missing");
+    if (!d->resume && !c->teacher && !c->labels)
+        return cli_usage_error(arguments,
+                               "a teacher is missing: a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL; or --labels FILE");
+    if (!d->resume && !c->systems && !c->labels)
+        return cli_usage_error(arguments, "--system NAME is missing, such as --system ethanol");
     return CLI_GOOD;
 }
 
 static int parse(cli_arguments *arguments, distillation *d)
 {
     mlff_distill_config *c = &d->config;
+    const char *labels, *systems;
     d->run = mlff_distill_options_default();
     d->folder = cli_text(arguments, "output", NULL);
     d->resume = cli_given(arguments, "resume");
     d->to_json = cli_given(arguments, "json");
     d->run.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
-    mlff_status status = cli_device(arguments, &d->run.device);
-    if (status == MLFF_OK) status = mlff_distill_preset(cli_text(arguments, "preset", "quick"), c);
-    if (status == MLFF_OK && cli_given(arguments, "config"))
-        status = mlff_distill_config_read(cli_text(arguments, "config", NULL), c, d->text, sizeof d->text);
-    if (status != MLFF_OK) return cli_exit(status);
-    if (arguments->n_positional > 0) c->teacher = arguments->positional[0];
-    int exit_status = join_systems(arguments, d);
+    int exit_status = join(arguments, "labels", d->labels, sizeof d->labels, &labels);
+    if (exit_status == CLI_GOOD) exit_status = join(arguments, "system", d->systems, sizeof d->systems, &systems);
     if (exit_status != CLI_GOOD) return exit_status;
+    mlff_status status = cli_device(arguments, &d->run.device);
+    if (status == MLFF_OK)
+        status = take_settings(arguments, d, labels, arguments->n_positional ? arguments->positional[0] : NULL);
+    if (status != MLFF_OK) return cli_exit(status);
+    if (systems) c->systems = systems;
     c->n_atoms = (int)cli_int(arguments, "n-atoms", 0, 10000000, c->n_atoms);
-    c->n_structures = (int)cli_int(arguments, "structures", 20, 1000000000, c->n_structures);
+    c->n_structures = (int)cli_int(arguments, "structures", c->labels ? 50 : 20, 1000000000, c->n_structures);
     c->n_rounds = (int)cli_int(arguments, "rounds", 0, 8, c->n_rounds);
     c->n_features = (int)cli_int(arguments, "features", 4, 1024, c->n_features);
     c->n_layers = (int)cli_int(arguments, "layers", 1, 16, c->n_layers);
@@ -86,15 +135,7 @@ static int parse(cli_arguments *arguments, distillation *d)
     c->n_probes = (int)cli_int(arguments, "hvp", 0, 100, c->n_probes);
     c->max_force_error = cli_number(arguments, "max-force-error", 0, 1e6, c->max_force_error);
     c->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_C(9007199254740992), (int64_t)c->seed);
-    if (arguments->failed) return CLI_USAGE;
-    if (d->resume && (arguments->n_positional > 0 || c->systems || cli_given(arguments, "config")))
-        return cli_usage_error(arguments, "--resume takes the folder's own settings; give it -o FOLDER alone");
-    if (cli_given(arguments, "print-config")) return CLI_GOOD;
-    if (!d->folder) return cli_usage_error(arguments, "-o FOLDER is missing");
-    if (!d->resume && !c->teacher)
-        return cli_usage_error(arguments, "a teacher is missing: a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL");
-    if (!d->resume && !c->systems) return cli_usage_error(arguments, "--system NAME is missing, such as --system ethanol");
-    return CLI_GOOD;
+    return arguments->failed ? CLI_USAGE : check_given(arguments, d);
 }
 
 static int show(void *context, const mlff_distill_progress *p)
@@ -148,6 +189,7 @@ const cli_command distill_command = {
     .name = "distill",
     .summary = "from a slow teacher to a verified student",
     .usage = "TEACHER --system NAME [--system NAME ...] -o FOLDER [--preset NAME] [OPTIONS]\n"
+             "[TEACHER] --labels FILE [--labels FILE ...] -o FOLDER [--preset NAME] [OPTIONS]\n"
              "--resume -o FOLDER",
     .details =
         "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the\n"
@@ -155,10 +197,16 @@ const cli_command distill_command = {
         "drift, bonds at 500 K, and compressed pairs. From the preset standard on, it also compares distances and vibrations "
         "with\n"
         "the teacher's, and the student with an equal one that was trained without --rounds. TEACHER is a model file, xtb:gfn2,\n"
-        "xtb:gfn1 or kim:MODEL. --resume continues a run that was interrupted; the results are bit-identical. Exit status: 0\n"
-        "passed, 1 a limit was not met or a stage failed.",
+        "xtb:gfn1 or kim:MODEL. --resume continues a run that was interrupted; the results are bit-identical. It refuses a\n"
+        "config.json that was edited, but for limits and lengths of the verdict.\n"
+        "--labels FILE begins from labelled structures, of DFT for example: they are checked, a tenth each is held out for\n"
+        "validation and test by whole trajectories (group=N in the comment line), and the student is judged against the\n"
+        "labels of the test, with dynamics that begin with up to three of its structures. With a TEACHER beside --labels,\n"
+        "speed (and, from the preset standard on, distances and vibrations) are also compared with the teacher's. Exit\n"
+        "status: 0 passed, 1 a limit was not met or a stage failed.",
     .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
                 "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"
+                "mlff distill --labels dft.extxyz --preset standard -o dft.run\n"
                 "mlff distill --resume -o ethanol.run\n"
                 "mlff distill --preset thorough --print-config",
     .options = options,

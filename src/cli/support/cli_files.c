@@ -8,8 +8,8 @@
 #include "cli.h"
 
 // An option whose value is shown as FILE in the help is an output unless it is listed here; these and MODEL are inputs.
-static const char *const input_options[] = {"restart", "input",  "validation", "test",     "trained-on",
-                                            "config",  "system", "teacher",    "topology", NULL};
+static const char *const input_options[] = {"restart", "input",  "validation", "test",     "trained-on", "config",
+                                            "system",  "labels", "teacher",    "topology", NULL};
 
 const char *const cli_extxyz[] = {".extxyz", ".xyz", NULL};
 const char *const cli_models[] = {".safetensors", NULL};

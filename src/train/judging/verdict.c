@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/fitting/train_record.h"
-
 mlff_verdict_options mlff_verdict_options_default(void)
 {
     return (mlff_verdict_options){.struct_size = sizeof(mlff_verdict_options),
@@ -147,16 +145,21 @@ static mlff_status add_errors(const mlff_force_field *field, const mlff_system *
     return MLFF_OK;
 }
 
-// "; H 12.1, C 20.3": mean absolute errors of forces by element, kept and as text.
+// "; by element H 12.1, C 20.3": mean absolute errors of forces, all of them kept, and as many as there is room for as text.
 static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *text, size_t bytes)
 {
+    static const char *const more = ", …";
+    bool is_full = false;
     size_t length = 0;
     text[0] = 0;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
         verdict->force_error[z] = sums->n_by_element[z] ? sums->by_element[z] / (double)sums->n_by_element[z] : NAN;
-        if (sums->n_by_element[z] && length < bytes)
-            length += (size_t)snprintf(text + length, bytes - length, "%s %s %.1f", length ? "," : "; by element",
-                                       mlff_element_symbol(z), 1e3 * verdict->force_error[z]);
+        if (!sums->n_by_element[z] || is_full) continue;
+        char one[40];
+        const size_t added = (size_t)snprintf(one, sizeof one, "%s %s %.1f", length ? "," : "; by element",
+                                              mlff_element_symbol(z), 1e3 * verdict->force_error[z]);
+        is_full = length + added + strlen(more) >= bytes;
+        length += (size_t)snprintf(text + length, bytes - length, "%s", is_full ? more : one);
     }
 }
 
@@ -164,7 +167,7 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
 {
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
-    char beside[120] = "", elements[100];
+    char beside[120] = "", elements[90];
     list_elements(run->verdict, usual, elements, sizeof elements);
     run->verdict->total_force_error = usual->force_absolute / components;
     if (strained->n_components > 0)
@@ -172,14 +175,20 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
                  VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
-    verdict_say(bar, "mean absolute of %" PRId64 " %sstructures; RMSE %.2f, largest %.0f meV/Å%s%s", usual->n_structures,
-                held_out ? "held-out " : "", 1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements, beside);
+    if (usual->n_components > 0)
+        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s; RMSE %.2f, largest %.0f meV/Å%s%s",
+                    usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
+                    1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements, beside);
+    else
+        verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
                       1e3 * o->max_energy_error, 0);
     // A model of another method or reference differs by nearly the same everywhere; its dynamics do not know that.
     const double n = (double)usual->n_energies, mean = usual->energy_sum / n;
     const double scatter = sqrt(fmax(usual->energy_square / n - mean * mean, 0.0));
-    if (usual->n_energies > 1 && fabs(mean) > SHIFTED * scatter)
+    if (usual->n_energies == 0)
+        verdict_say(bar, "none of the same structures has a labelled energy");
+    else if (usual->n_energies > 1 && fabs(mean) > SHIFTED * scatter)
         verdict_say(
             bar,
             "mean absolute of the same structures; all are shifted by %+.4g meV/atom, as by another zero of the energy, and "
@@ -473,43 +482,4 @@ int mlff_verdict_passed(const mlff_verdict *verdict)
     for (int k = 0; k < verdict->n_bars; k++)
         if (verdict->bars[k].state != MLFF_BAR_PASSED) return 0;
     return verdict->n_bars > 0;
-}
-
-mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
-{
-    static const char *const states[] = {"passed", "failed", "not measured"};
-    const mlff_verdict_options *o = &verdict->options;
-    base_text text = {0};
-    base_text_add(&text, "{\n  ");
-    record_text(&text, true, "verdict", mlff_verdict_passed(verdict) ? "passed" : "failed");
-    record_text(&text, false, "student", verdict->student);
-    record_text(&text, false, "teacher", verdict->teacher[0] ? verdict->teacher : NULL);
-    record_integer(&text, false, "seed", (int64_t)o->seed);
-    record_number(&text, false, "timestep_fs", o->timestep_fs);
-    record_number(&text, false, "temperature_k", o->temperature_kelvin);
-    base_text_add(&text, ",\n  \"force_mae_by_element_ev_per_angstrom\": {");
-    for (int z = 0, n = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
-        if (isfinite(verdict->force_error[z])) record_number(&text, n++ == 0, mlff_element_symbol(z), verdict->force_error[z]);
-    base_text_add(&text, "},\n  \"elements_not_judged\": [");
-    for (int k = 0; k < verdict->n_unjudged; k++)
-        base_text_add(&text, "%s\"%s\"", k ? ", " : "", mlff_element_symbol(verdict->unjudged[k]));
-    base_text_add(&text, "],\n  \"bars\": [");
-    for (int k = 0; k < verdict->n_bars; k++) {
-        const mlff_bar *bar = &verdict->bars[k];
-        base_text_add(&text, "%s\n    {", k ? "," : "");
-        record_text(&text, true, "name", bar->name);
-        if (bar->system[0]) record_text(&text, false, "system", bar->system);
-        record_text(&text, false, "state", states[bar->state]);
-        record_number(&text, false, "value", bar->value);
-        record_number(&text, false, "uncertainty", bar->uncertainty);
-        record_number(&text, false, "limit", bar->limit);
-        record_text(&text, false, "must", bar->at_least ? "reach" : "not exceed");
-        record_text(&text, false, "unit", bar->unit);
-        record_text(&text, false, "text", bar->text);
-        base_text_add(&text, "}");
-    }
-    base_text_add(&text, "\n  ]\n}\n");
-    mlff_status status = base_text_write(&text, path);
-    base_text_free(&text);
-    return status;
 }

@@ -93,7 +93,6 @@ static mlff_status lock_folder(distill *d)
 
 static mlff_status make_paths(distill *d, const char *folder)
 {
-    mlff_status status = MLFF_OK;
     d->folder = folder;
     for (int k = 0; k < DISTILL_N_FILES; k++) {
         base_text path = {0};
@@ -101,6 +100,13 @@ static mlff_status make_paths(distill *d, const char *folder)
         d->path[k] = path.text;
         if (path.status != MLFF_OK) return path.status;
     }
+    return MLFF_OK;
+}
+
+static mlff_status take_folder(distill *d, const char *folder)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(make_paths(d, folder));
     if (access(folder, F_OK) != 0) return MLFF_OK;
     if (!base_is_folder(folder)) return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
     MLFF_TRY(lock_folder(d));
@@ -144,7 +150,7 @@ static mlff_status read_settings(const char *path, mlff_distill_config *config, 
     config->core_repulsion = 0; // of a folder from before these settings
     config->n_rounds = config->baseline = 0;
     MLFF_TRY(mlff_distill_config_read(path, config, text, DISTILL_TEXT_BYTES));
-    if (!config->teacher || !config->systems) status = mlff_fail(MLFF_ERR_FORMAT, "%s: teacher or systems are missing", path);
+    if (distill_config_check(config) != MLFF_OK) status = mlff_fail(MLFF_ERR_FORMAT, "%s: %s", path, mlff_last_error());
 done:
     return status;
 }
@@ -167,17 +173,20 @@ done:
 }
 
 // The configuration of a new run, or that of the folder, compared with what is asked for.
-static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
+static mlff_status settle_config(distill *d, const mlff_distill_config *given)
 {
     mlff_status status = MLFF_OK;
+    mlff_distill_config taken = {0};
+    const mlff_distill_config *asked = given ? &taken : NULL;
     char difference[DISTILL_DIFFERENCE_BYTES];
+    MLFF_TRY(base_take_options("mlff_distill", "mlff_distill_config", given, sizeof taken, &taken));
+    if (given && !taken.optimizer) taken.optimizer = "adamw";
     if (!distill_is_there(d, DISTILL_CONFIG)) {
         if (!asked) return mlff_fail(MLFF_ERR_IO, "%s: there is no run to go on with", d->path[DISTILL_CONFIG]);
         d->config = *asked;
+        d->config.labels_hash = NULL;
         d->is_new = true;
-        if (!asked->teacher || !asked->systems)
-            return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: a teacher and at least one system must be given");
-        return MLFF_OK;
+        return distill_config_check(asked);
     }
     MLFF_TRY(read_settings(d->path[DISTILL_CONFIG], &d->config, d->text));
     MLFF_TRY(check_made_with(d));
@@ -186,6 +195,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
     if (difference[0])
         status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run: asked for is %s; go on with --resume, or give another folder",
                            d->path[DISTILL_CONFIG], difference);
+    if (asked->labels) d->config.labels = asked->labels; // their files may have moved
 done:
     return status;
 }
@@ -301,11 +311,11 @@ static mlff_status verdict_stage(distill *d, int *passed_out)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options options = verdict_options(d);
-    mlff_teacher_info info;
+    mlff_teacher_info info = {0};
     d->stage = "verdict";
-    mlff_teacher_info_get(d->teacher, &info);
+    if (d->teacher) mlff_teacher_info_get(d->teacher, &info);
     const mlff_force_field teacher = {info.name, mlff_teacher_forces, d->teacher};
-    MLFF_TRY(mlff_verdict_create(d->student, &teacher, d->data.test, NULL, &options, &d->verdict));
+    MLFF_TRY(mlff_verdict_create(d->student, d->teacher ? &teacher : NULL, d->data.test, NULL, &options, &d->verdict));
     MLFF_TRY(distill_report(d));
     MLFF_TRY(mlff_verdict_save(d->verdict, d->path[DISTILL_VERDICT]));
     *passed_out = mlff_verdict_passed(d->verdict);
@@ -316,11 +326,14 @@ done:
 
 // ---- the run ----------------------------------------------------------------------------------------------------------
 
-static void release(distill *d)
+void distill_release(distill *d)
 {
     for (int k = 0; k < DISTILL_N_FILES; k++) base_free(d->path[k]);
     mlff_samples_destroy(d->seeds);
     mlff_samples_destroy(d->systems);
+    mlff_dataset_destroy(d->labelled);
+    base_text_free(&d->labels);
+    base_text_free(&d->labels_hash);
     distill_data_free(&d->data);
     mlff_verdict_destroy(d->verdict);
     mlff_model_destroy(d->student);
@@ -343,18 +356,37 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     d->lock = -1;
     d->options = chosen;
     d->stage = "sample";
-    MLFF_TRY(make_paths(d, folder));
+    MLFF_TRY(take_folder(d, folder));
     MLFF_TRY(settle_config(d, config));
     MLFF_TRY(distill_optimizer(&d->config, &optimizer));
-    MLFF_TRY(open_teacher(d));
-    MLFF_TRY(make_seeds(d));
+    if (d->config.labels) MLFF_TRY(distill_labels_read(d));
+    if (d->config.teacher) MLFF_TRY(open_teacher(d));
+    MLFF_TRY(d->config.labels ? distill_labels_divide(d) : make_seeds(d));
     MLFF_TRY(begin_folder(d, folder));
-    MLFF_TRY(first_data(d));
+    if (!d->config.labels) MLFF_TRY(first_data(d));
     MLFF_TRY(distill_rounds(d));
     MLFF_TRY(distill_train_student(d));
     MLFF_TRY(distill_train_baseline(d));
     MLFF_TRY(verdict_stage(d, passed_out));
 done:
-    if (d) release(d);
+    if (d) distill_release(d);
+    return status;
+}
+
+mlff_status distill_data_read(distill *d, const char *folder)
+{
+    mlff_status status = MLFF_OK;
+    d->stage = "read";
+    MLFF_TRY(make_paths(d, folder));
+    MLFF_TRY(read_settings(d->path[DISTILL_CONFIG], &d->config, d->text));
+    MLFF_TRY(distill_data_create(&d->data));
+    if (d->config.labels) {
+        MLFF_TRY(distill_labels_read(d));
+        MLFF_TRY(distill_divide(d->labelled, d->config.seed, &d->data));
+    } else {
+        MLFF_TRY(distill_add_labels(d, d->path[DISTILL_LABELS], d->config.seed, &d->data));
+        MLFF_TRY(distill_rounds_read(d));
+    }
+done:
     return status;
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* distill.h: a distillation run and its parts: folder and order of the stages (distill.c), structures and labels (distill_data.c),
- * students (distill_students.c), rounds of exploration (distill_rounds.c), settings, page. */
+/* distill.h: a distillation run and its parts: folder and order of the stages (distill.c), structures and labels (distill_data.c), labels
+ * of other origin (distill_labels.c), students (distill_students.c), rounds of exploration (distill_rounds.c), settings, page. */
 #ifndef DISTILL_H
 #define DISTILL_H
 
 #include "base/base.h"
 #include "mlff_train.h"
 
-enum { DISTILL_TEXT_BYTES = 8192, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_COMMITTEE = 8 };
+enum { DISTILL_TEXT_BYTES = 16384, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_COMMITTEE = 8 };
+/* Structures to be labelled, and labelled ones that are there: of fewer, a tenth tests nothing. */
+enum { DISTILL_FEWEST_SAMPLES = 20, DISTILL_FEWEST_LABELS = 50 };
 
 /* The files of a run's folder that there is one of. */
 typedef enum distill_file {
@@ -41,9 +43,12 @@ typedef struct distill {
     char *path[DISTILL_N_FILES];
     const char *stage;
     bool is_new;                         /* the folder holds no configuration yet */
-    mlff_teacher *teacher, *own_teacher; /* own: opened here */
-    mlff_samples *seeds;                 /* every structure of the systems */
-    mlff_samples *systems;               /* the first structure of each system, named by its origin */
+    mlff_teacher *teacher, *own_teacher; /* own: opened here; NULL of a run from labels without one */
+    mlff_samples *seeds;                 /* every structure of the systems; NULL of a run from labels */
+    mlff_samples *systems;  /* what the dynamics of the verdict begin with: the first structure of each system, named by its
+                                            origin, or some of the test's */
+    mlff_dataset *labelled; /* of a run from labels: all structures, until they are divided */
+    base_text labels, labels_hash; /* their files by absolute paths, and the hashes of these */
     distill_data data;
     int n_rounds;                   /* made */
     int64_t n_explored;             /* structures that they added */
@@ -51,6 +56,9 @@ typedef struct distill {
     mlff_verdict *verdict;
 } distill;
 
+/* Reads the settings and the labels of the run in a folder, all of whose rounds are made, into `d`: its data, and no more. */
+mlff_status distill_data_read(distill *d, const char *folder);
+void distill_release(distill *d);
 /* Reports progress; MLFF_ERR_INTERRUPTED if the caller asks to stop. */
 mlff_status distill_tell(const distill *d, double fraction, int milestone, const char *format, ...) MLFF_PRINTF(4, 5);
 bool distill_is_there(const distill *d, distill_file file);
@@ -67,8 +75,18 @@ mlff_status distill_label(distill *d, const mlff_samples *samples, const char *l
 mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t seed, distill_data *data);
 mlff_status distill_data_create(distill_data *data);
 void distill_data_free(distill_data *data);
+/* Adds the structures of `all` to the parts, a tenth each to the test and the validation, by trajectory. */
+mlff_status distill_divide(const mlff_dataset *all, uint64_t seed, distill_data *data);
 /* Labels that a round takes; those of the first sampling are what is left of n_structures. */
 int64_t distill_round_size(const mlff_distill_config *config);
+
+/* ---- distill_labels.c */
+
+/* Reads and checks the labels of the configuration, which get the paths and hashes of its files. Fails with MLFF_ERR_VALUE where these
+ * are not those of the folder. */
+mlff_status distill_labels_read(distill *d);
+/* Divides them into d->data, and chooses the structures of the test that dynamics begin with. */
+mlff_status distill_labels_divide(distill *d);
 
 /* ---- distill_students.c */
 
@@ -84,12 +102,16 @@ mlff_status distill_train_baseline(distill *d);
 
 /* Explores with young students and adds what they met to the data, round by round. */
 mlff_status distill_rounds(distill *d);
+/* Adds what the rounds that were made met. */
+mlff_status distill_rounds_read(distill *d);
 /* What the record of an earlier round, round-K.json, says: structures labelled, and the 90th percentile of the committee's deviation,
  * eV/Å (NaN: absent). Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, MLFF_ERR_FORMAT for what is no record. */
 mlff_status distill_round_read(const char *path, int64_t *n_structures_out, double *upper_deviation_out);
 
 /* ---- distill_config.c, distill_report.c */
 
+/* Fails with MLFF_ERR_USAGE for settings that exclude each other, or where something is missing. */
+mlff_status distill_config_check(const mlff_distill_config *config);
 /* The optimizer that a configuration names. Fails with MLFF_ERR_USAGE for another name. */
 mlff_status distill_optimizer(const mlff_distill_config *config, mlff_trainer_optimizer *optimizer_out);
 /* Whether the settings of `asked` are those of `made`: `difference` names the first that is not ("seed": 8 in place of 7), else it is

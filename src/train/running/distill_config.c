@@ -11,7 +11,7 @@
 #include "train/fitting/train_record.h"
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
-enum use { FILES, VERDICT }; // the files of a run are made with it, or only its verdict, which is made anew each time
+enum use { FILES, VERDICT }; // the files of a run are made with it, or only its verdict, which is measured each time
 
 // Every member once: its name in JSON, where it is, and what it may be.
 static const struct field {
@@ -29,9 +29,11 @@ static const struct field {
 #define JUDGE(member, kind, least, most) FIELD_OF(member, kind, least, most, VERDICT)
     FIELD(teacher, TEXT, 0, 0),
     FIELD(systems, TEXT, 0, 0),
+    FIELD(labels, TEXT, 0, 0),
+    FIELD(labels_hash, TEXT, 0, 0),
     FIELD(n_atoms, INTEGER, 0, 1e7),
     FIELD(seed, SEED, 0, 9007199254740992.0),
-    FIELD(n_structures, INTEGER, 20, 1e9),
+    FIELD(n_structures, INTEGER, 0, 1e9),
     FIELD(lowest_kelvin, NUMBER, 1, 1e5),
     FIELD(highest_kelvin, NUMBER, 1, 1e5),
     FIELD(n_probes, INTEGER, 0, 100),
@@ -105,6 +107,33 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
     }
     return mlff_fail(MLFF_ERR_USAGE, "preset \"%.40s\" is unknown; there are demo, quick, standard and thorough",
                      name ? name : "");
+}
+
+void mlff_distill_use_labels(mlff_distill_config *config, const char *labels)
+{
+    config->labels = labels;
+    config->n_structures = config->n_rounds = config->n_probes = config->baseline = 0;
+    if (!config->teacher) config->min_speed = config->compare_ps = 0;
+}
+
+mlff_status distill_config_check(const mlff_distill_config *c)
+{
+    const bool is_whole =
+        c->labels ? c->n_structures == 0 || c->n_structures >= DISTILL_FEWEST_LABELS : c->n_structures >= DISTILL_FEWEST_SAMPLES;
+    if (!c->labels && (!c->teacher || !c->systems))
+        return mlff_fail(MLFF_ERR_USAGE, "a teacher and at least one system must be given, or labels");
+    if (c->labels && (c->systems || c->n_atoms > 0))
+        return mlff_fail(MLFF_ERR_USAGE, "labels have structures of their own: systems and n_atoms go without them");
+    if (c->labels && (c->n_rounds > 0 || c->n_probes > 0))
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "rounds and Hessian probes need a teacher that labels; with labels, set n_rounds and n_probes "
+                         "to 0");
+    if (c->labels && !c->teacher && (c->min_speed > 0 || c->compare_ps > 0))
+        return mlff_fail(MLFF_ERR_USAGE, "min_speed and compare_ps need a teacher to measure beside; name one, or set them to 0");
+    if (!is_whole)
+        return mlff_fail(MLFF_ERR_USAGE, "n_structures is %d; give %d or more%s", c->n_structures,
+                         c->labels ? DISTILL_FEWEST_LABELS : DISTILL_FEWEST_SAMPLES, c->labels ? ", or 0 for all" : "");
+    return MLFF_OK;
 }
 
 mlff_status distill_optimizer(const mlff_distill_config *config, mlff_trainer_optimizer *optimizer_out)
@@ -211,6 +240,15 @@ done:
 
 // ---- a run's settings and those that are asked for -------------------------------------------------------------------------
 
+// Labels are told by their hash, wherever their files are; what is asked for has none before they are read.
+static bool is_compared(const struct field *field, const mlff_distill_config *asked, const mlff_distill_config *made,
+                        bool files_alone)
+{
+    if (field->use == VERDICT) return !files_alone;
+    if (field->offset == offsetof(mlff_distill_config, labels)) return !asked->labels != !made->labels;
+    return field->offset != offsetof(mlff_distill_config, labels_hash) || files_alone;
+}
+
 mlff_status distill_config_same(const mlff_distill_config *asked, const mlff_distill_config *made, bool files_alone,
                                 char difference[DISTILL_DIFFERENCE_BYTES])
 {
@@ -218,7 +256,7 @@ mlff_status distill_config_same(const mlff_distill_config *asked, const mlff_dis
     base_text texts[2] = {{0}};
     difference[0] = 0;
     for (int k = 0; k < N_FIELDS && !difference[0]; k++) {
-        if (files_alone && fields[k].use == VERDICT) continue;
+        if (!is_compared(&fields[k], asked, made, files_alone)) continue;
         for (int side = 0; side < 2; side++) {
             texts[side].length = 0;
             write_field(side ? made : asked, &fields[k], &texts[side]);

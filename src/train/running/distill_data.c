@@ -118,10 +118,27 @@ done:
     return status;
 }
 
+mlff_status distill_divide(const mlff_dataset *all, uint64_t seed, distill_data *data)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *rest = NULL, *train = NULL, *validation = NULL, *test = NULL;
+    MLFF_TRY(mlff_dataset_split(all, 0.1, seed, &rest, &test));
+    MLFF_TRY(mlff_dataset_split(rest, 0.1, seed + 1, &train, &validation));
+    MLFF_TRY(append(data->train, train, false));
+    MLFF_TRY(append(data->validation, validation, true));
+    MLFF_TRY(append(data->test, test, false));
+done:
+    mlff_dataset_destroy(rest);
+    mlff_dataset_destroy(train);
+    mlff_dataset_destroy(validation);
+    mlff_dataset_destroy(test);
+    return status;
+}
+
 mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t seed, distill_data *data)
 {
     mlff_status status = MLFF_OK;
-    mlff_dataset *all = NULL, *rest = NULL, *train = NULL, *validation = NULL, *test = NULL;
+    mlff_dataset *all = NULL;
     mlff_read_options options = mlff_read_options_default();
     int64_t n_unsure = 0, n_outliers = 0;
     options.n_threads = d->options.n_threads;
@@ -142,16 +159,8 @@ mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t see
         goto done;
     }
     MLFF_TRY(mlff_dataset_check(all));
-    MLFF_TRY(mlff_dataset_split(all, 0.1, seed, &rest, &test));
-    MLFF_TRY(mlff_dataset_split(rest, 0.1, seed + 1, &train, &validation));
-    MLFF_TRY(append(data->train, train, false));
-    MLFF_TRY(append(data->validation, validation, true));
-    MLFF_TRY(append(data->test, test, false));
+    MLFF_TRY(distill_divide(all, seed, data));
 done:
     mlff_dataset_destroy(all);
-    mlff_dataset_destroy(rest);
-    mlff_dataset_destroy(train);
-    mlff_dataset_destroy(validation);
-    mlff_dataset_destroy(test);
     return status;
 }

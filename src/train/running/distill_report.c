@@ -112,7 +112,7 @@ done:
 // ---- parity ---------------------------------------------------------------------------------------------------------
 
 typedef struct parity {
-    double (*force)[2], (*energy)[2]; // teacher and student
+    double (*force)[2], (*energy)[2]; // label and student
     size_t n_forces, n_energies, force_capacity, energy_capacity;
 } parity;
 
@@ -143,7 +143,7 @@ done:
 static void draw_parity(base_text *page, const char *title, double (*point)[2], size_t n, const char *unit)
 {
     double low = INFINITY, high = -INFINITY, mean = 0;
-    char of_teacher[80], of_student[80];
+    char of_label[80], of_student[80];
     if (n < 2) return;
     for (size_t k = 0; k < n; k++) {
         low = fmin(low, fmin(point[k][0], point[k][1]));
@@ -152,9 +152,9 @@ static void draw_parity(base_text *page, const char *title, double (*point)[2], 
     }
     const bool shifted = fabs(mean) > 100 * (high - low); // energies: only differences can be read
     const double zero = shifted ? mean : 0, margin = 0.04 * (high - low) + 1e-12;
-    snprintf(of_teacher, sizeof of_teacher, "teacher, %s%s", unit, shifted ? " from the mean" : "");
+    snprintf(of_label, sizeof of_label, "label, %s%s", unit, shifted ? " from the mean" : "");
     snprintf(of_student, sizeof of_student, "student, %s%s", unit, shifted ? " from the mean" : "");
-    const drawing_axis x = {.low = low - zero - margin, .high = high - zero + margin, .label = of_teacher};
+    const drawing_axis x = {.low = low - zero - margin, .high = high - zero + margin, .label = of_label};
     drawing_axis y = x;
     y.label = of_student;
     drawing_begin(page, title, &x, &y);
@@ -190,7 +190,7 @@ done:
 
 // ---- the page -------------------------------------------------------------------------------------------------------
 
-static void add_verdict(base_text *page, const mlff_verdict *verdict)
+static void add_verdict(base_text *page, const mlff_verdict *verdict, bool of_labels)
 {
     static const char *const states[] = {"passed", "failed", "not measured"};
     int n;
@@ -200,8 +200,9 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict)
                   "<p class=\"verdict %s\">%s</p><table "
                   "class=\"bars\"><tr><th>bar</th><th></th><th>measured</th><th>limit</th><th>how</th></tr>",
                   passed ? "passed" : "failed",
-                  passed ? "Passed: within every limit the student may stand in for its teacher."
-                         : "Failed: at least one limit is not met.");
+                  !passed     ? "Failed: at least one limit is not met."
+                  : of_labels ? "Passed: within every limit the student may be used for structures like those of its labels."
+                              : "Passed: within every limit the student may stand in for its teacher.");
     for (int k = 0; k < n; k++) {
         base_text_add(page, "<tr><td>");
         drawing_text(page, bars[k].name);
@@ -224,21 +225,52 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict)
     base_text_add(page, "</table>");
 }
 
+// Names of files without their folders: "a.extxyz, b.mlff".
+static void add_names(base_text *page, const char *list)
+{
+    char name[256];
+    for (const char *rest = list; rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(rest, ","), rest);
+        const char *slash = strrchr(name, '/');
+        base_text_add(page, rest == list ? "" : ", ");
+        drawing_text(page, slash ? slash + 1 : name);
+    }
+}
+
 static void add_head(base_text *page, const mlff_model *student, const mlff_distill_config *config)
 {
     mlff_model_info info;
     mlff_model_info_get(student, &info);
     drawing_page_begin(page, "Distillation");
-    const char *folder = strrchr(config->teacher, '/');
     base_text_add(page, "<h1>A student of ");
-    drawing_text(page, folder ? folder + 1 : config->teacher);
-    base_text_add(page, "</h1><p>Systems: ");
-    drawing_text(page, config->systems);
-    base_text_add(page, ". Teacher: ");
-    drawing_text(page, config->teacher);
+    add_names(page, config->labels ? config->labels : config->teacher);
+    base_text_add(page, "</h1><p>");
+    if (config->labels) {
+        base_text_add(page, "Trained and judged on these labels");
+        if (config->teacher) base_text_add(page, ", measured beside another teacher");
+    } else {
+        base_text_add(page, "Systems: ");
+        drawing_text(page, config->systems);
+    }
+    if (config->teacher) {
+        base_text_add(page, ". Teacher: ");
+        drawing_text(page, config->teacher);
+    }
     base_text_add(page, ". Student: ");
     drawing_text(page, info.description);
     base_text_add(page, ".</p>");
+}
+
+// How many structures there were, and what became of them.
+static void add_numbers(base_text *page, const distill *d)
+{
+    const int64_t n_train = mlff_dataset_size(d->data.train), n_test = mlff_dataset_size(d->data.test);
+    if (d->config.labels)
+        base_text_add(page, "<p>%" PRId64 " labelled structures are trained on; ", n_train);
+    else
+        base_text_add(page, "<p>%d structures were asked for, %" PRId64 " of them met by young students; ",
+                      d->config.n_structures, d->n_explored);
+    base_text_add(page, "%" PRId64 " are held out; seed %" PRIu64 ".</p></html>\n", n_test, d->config.seed);
 }
 
 mlff_status distill_report(const distill *d)
@@ -246,18 +278,16 @@ mlff_status distill_report(const distill *d)
     mlff_status status = MLFF_OK;
     base_text page = {0};
     add_head(&page, d->student, &d->config);
-    add_verdict(&page, d->verdict);
+    add_verdict(&page, d->verdict, d->config.labels);
     base_text_add(&page, "<h2>Training and held-out structures</h2><div class=\"plots\">");
     if (distill_is_there(d, DISTILL_HISTORY)) MLFF_TRY(history_draw(d->path[DISTILL_HISTORY], &page));
     MLFF_TRY(draw_rounds(&page, d));
     MLFF_TRY(add_parities(&page, d->student, d->data.test));
-    base_text_add(&page, "</div><h2>Beside the teacher</h2><div class=\"plots\">");
+    if (d->teacher) base_text_add(&page, "</div><h2>Beside the teacher</h2><div class=\"plots\">");
     draw_front(&page, d->verdict);
     for (int k = 0; k < d->verdict->n_curves; k++) draw_comparison(&page, &d->verdict->curves[k]);
-    base_text_add(&page,
-                  "</div><p>%d structures were asked for, %" PRId64 " of them met by young students; %" PRId64
-                  " are held out; seed %" PRIu64 ".</p></html>\n",
-                  d->config.n_structures, d->n_explored, mlff_dataset_size(d->data.test), d->config.seed);
+    base_text_add(&page, "</div>");
+    add_numbers(&page, d);
     MLFF_TRY(base_text_write(&page, d->path[DISTILL_REPORT]));
 done:
     base_text_free(&page);

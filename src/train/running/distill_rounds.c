@@ -274,6 +274,13 @@ done:
     return status;
 }
 
+static mlff_status add_round(distill *d, const explore_round *r)
+{
+    d->n_explored += r->n_structures;
+    d->n_rounds++;
+    return distill_add_labels(d, r->labels, d->config.seed + 2 * (uint64_t)r->k, &d->data);
+}
+
 static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
 {
     mlff_status status = MLFF_OK;
@@ -287,10 +294,25 @@ static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) unlink(r->student[m]);
     if (r->n_structures == 0) goto done;
     MLFF_TRY(label_round(d, r)); // nothing to do but to see that they are this teacher's
-    MLFF_TRY(distill_add_labels(d, r->labels, d->config.seed + 2 * (uint64_t)r->k, &d->data));
-    d->n_explored += r->n_structures;
-    d->n_rounds++;
+    MLFF_TRY(add_round(d, r));
 done:
+    return status;
+}
+
+mlff_status distill_rounds_read(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    explore_round r = {0};
+    for (int k = 1; k <= d->config.n_rounds; k++) {
+        MLFF_TRY(round_paths(d, k, &r));
+        if (access(r.record, F_OK) != 0) break; // the rounds ended before
+        MLFF_TRY(distill_round_read(r.record, &r.n_structures, &r.upper_deviation));
+        if (r.n_structures > 0) MLFF_TRY(add_round(d, &r));
+        round_free(&r);
+        r = (explore_round){0};
+    }
+done:
+    round_free(&r);
     return status;
 }
 

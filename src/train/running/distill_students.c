@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // distill_students.c: students of a run: young ones that explore, the one that is handed out, and its baseline.
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/sha256.h"
 #include "distill.h"
+#include "train/data/dataset.h"
 
 static int while_training(void *context, const mlff_fit_progress *p)
 {
@@ -15,6 +18,21 @@ static int while_training(void *context, const mlff_fit_progress *p)
                         p->structures_per_s, 1e3 * p->best.force_mae, p->remaining_s) != MLFF_OK;
 }
 
+// "H,C,O" of the seeds, or, of a run from labels, of the structures that are trained on.
+static void list_elements(const distill *d, const mlff_dataset *train, char *elements, size_t bytes)
+{
+    bool present[119] = {false};
+    size_t length = 0;
+    for (int64_t s = 0; d->seeds && s < mlff_samples_size(d->seeds); s++) {
+        const mlff_system *system = mlff_samples_get(d->seeds, s, NULL);
+        for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
+    }
+    if (!d->seeds) dataset_find_elements(train, present);
+    for (int z = 1; z < 119; z++)
+        if (present[z] && length < bytes)
+            length += (size_t)snprintf(elements + length, bytes - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
+}
+
 static mlff_status new_student(distill *d, const distill_data *data, uint64_t with_seed, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
@@ -22,16 +40,7 @@ static mlff_status new_student(distill *d, const distill_data *data, uint64_t wi
     mlff_model *bare = NULL;
     double shifts[119];
     char features[16], layers[16], radial[16], cutoff[32], core[32], seed[24], elements[512];
-    bool present[119] = {false};
-    size_t length = 0;
-    for (int64_t s = 0; s < mlff_samples_size(d->seeds); s++) {
-        const mlff_system *system = mlff_samples_get(d->seeds, s, NULL);
-        for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
-    }
-    for (int z = 1; z < 119; z++)
-        if (present[z] && length < sizeof elements)
-            length +=
-                (size_t)snprintf(elements + length, sizeof elements - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
+    list_elements(d, data->train, elements, sizeof elements);
     snprintf(features, sizeof features, "%d", c->n_features);
     snprintf(layers, sizeof layers, "%d", c->n_layers);
     snprintf(radial, sizeof radial, "%d", c->n_radial);
@@ -55,25 +64,56 @@ done:
     return status;
 }
 
-static mlff_status note_origin(distill *d, const distill_data *data, const mlff_training_errors *best, const char *data_hash,
-                               mlff_model *model)
+// The teacher of sampled structures, or the files of labels that were there, without their folders.
+static mlff_status note_labels(const distill *d, const mlff_dataset *train, mlff_model *model)
 {
     mlff_status status = MLFF_OK;
+    const mlff_distill_config *c = &d->config;
     mlff_teacher_info teacher;
-    char text[400];
-    mlff_teacher_info_get(d->teacher, &teacher);
-    MLFF_TRY(mlff_model_note(model, "teacher", teacher.name));
-    MLFF_TRY(mlff_model_note(model, "teacher_description", teacher.description));
-    MLFF_TRY(mlff_model_note(model, "teacher_hash", teacher.hash));
-    MLFF_TRY(mlff_model_note(model, "systems", d->config.systems));
-    snprintf(text, sizeof text, "%" PRId64 " structure%s, %g to %g K", mlff_dataset_size(data->train),
-             base_plural(mlff_dataset_size(data->train)), d->config.lowest_kelvin, d->config.highest_kelvin);
-    MLFF_TRY(mlff_model_note(model, "data", text));
-    MLFF_TRY(mlff_model_note(model, "data_hash", data_hash));
+    base_text text = {0};
+    base_text_add(&text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
+    for (const char *name = c->labels; name; name = strchr(name, ',') ? strchr(name, ',') + 1 : NULL) {
+        const int length = (int)strcspn(name, ",");
+        const char *slash = memrchr(name, '/', (size_t)length);
+        base_text_add(&text, "%s%.*s", name == c->labels ? " of " : ", ", slash ? (int)(name + length - slash - 1) : length,
+                      slash ? slash + 1 : name);
+    }
+    if (!c->labels) {
+        base_text_add(&text, ", %g to %g K", c->lowest_kelvin, c->highest_kelvin);
+        mlff_teacher_info_get(d->teacher, &teacher);
+        MLFF_TRY(mlff_model_note(model, "teacher", teacher.name));
+        MLFF_TRY(mlff_model_note(model, "teacher_description", teacher.description));
+        MLFF_TRY(mlff_model_note(model, "teacher_hash", teacher.hash));
+        MLFF_TRY(mlff_model_note(model, "systems", c->systems));
+    }
+    MLFF_TRY(text.status);
+    MLFF_TRY(mlff_model_note(model, "data", text.text));
+done:
+    base_text_free(&text);
+    return status;
+}
+
+// "forces 5.10 meV/Å, energy 0.102 meV/atom", without what had no labels.
+static const char *errors_text(const mlff_training_errors *errors, char text[96])
+{
+    size_t length = 0;
+    text[0] = 0;
+    if (isfinite(errors->force_mae)) length = (size_t)snprintf(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
+    if (isfinite(errors->energy_mae))
+        snprintf(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
+    return text;
+}
+
+static mlff_status note_origin(const distill *d, const distill_data *data, const mlff_training_errors *best, mlff_model *model)
+{
+    mlff_status status = MLFF_OK;
+    char hash[SHA256_TEXT_BYTES], text[160], errors[96];
+    MLFF_TRY(note_labels(d, data->train, model));
+    MLFF_TRY(mlff_dataset_hash(data->train, hash));
+    MLFF_TRY(mlff_model_note(model, "data_hash", hash));
     snprintf(text, sizeof text, "%g", d->config.highest_kelvin);
-    MLFF_TRY(mlff_model_note(model, "highest_kelvin", text));
-    snprintf(text, sizeof text, "validation: forces %.2f meV/Å, energy %.3f meV/atom (mean absolute)", 1e3 * best->force_mae,
-             1e3 * best->energy_mae);
+    if (!d->config.labels) MLFF_TRY(mlff_model_note(model, "highest_kelvin", text));
+    snprintf(text, sizeof text, "validation: %s (mean absolute)", errors_text(best, errors));
     MLFF_TRY(mlff_model_note(model, "error", text));
 done:
     return status;
@@ -88,7 +128,7 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     mlff_training_errors best = {0};
     mlff_trainer_options options = mlff_trainer_options_default();
     mlff_fit_options fit = mlff_fit_options_default();
-    char hash[SHA256_TEXT_BYTES];
+    char errors[96];
     if (access(path, F_OK) == 0) {
         MLFF_TRY(mlff_model_load(path, model_out));
         goto trained; // a checkpoint may have outlived it
@@ -114,13 +154,11 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     MLFF_TRY(mlff_trainer_create(fresh, data->train, &options, &trainer));
     MLFF_TRY(mlff_trainer_fit(trainer, data->validation, &fit, &model));
     mlff_trainer_best(trainer, &best);
-    MLFF_TRY(mlff_dataset_hash(data->train, hash));
-    MLFF_TRY(note_origin(d, data, &best, hash, model));
+    MLFF_TRY(note_origin(d, data, &best, model));
     MLFF_TRY(mlff_model_save(model, path));
-    MLFF_TRY(distill_tell(d, 1, 1,
-                          "%" PRId64 " step%s on %" PRId64 " structure%s: forces %.2f meV/Å, energy %.3f meV/atom (validation)",
-                          n_steps, base_plural(n_steps), mlff_dataset_size(data->train),
-                          base_plural(mlff_dataset_size(data->train)), 1e3 * best.force_mae, 1e3 * best.energy_mae));
+    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " step%s on %" PRId64 " structure%s: %s (validation)", n_steps,
+                          base_plural(n_steps), mlff_dataset_size(data->train), base_plural(mlff_dataset_size(data->train)),
+                          errors_text(&best, errors)));
     *model_out = model;
     model = NULL;
 trained:

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT
+// distill_labels.c: a run from labels that are there: their files, what of them trains, validates and tests, and structures of the test
+// for the dynamics of the verdict.
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sha256.h"
+#include "distill.h"
+#include "train/data/dataset.h"
+#include "train/judging/verdict.h"
+#include "train/sampling/sample_geometry.h"
+
+enum { MOST_SYSTEMS = 3 }; // that dynamics begin with: a verdict takes that many times as long
+
+// ---- reading
+
+// Trajectories of two files are two, whatever their numbers. Two that get the same number only stay together.
+static void tell_groups_apart(mlff_dataset *dataset, uint64_t file)
+{
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        int64_t *group = &dataset->frames[f].system->group;
+        if (*group < 0) continue;
+        uint64_t x = (uint64_t)*group + (file + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+        *group = (int64_t)((x ^ (x >> 31)) >> 1);
+    }
+}
+
+static mlff_status append(mlff_dataset *to, const mlff_dataset *from)
+{
+    mlff_status status = MLFF_OK;
+    for (size_t k = 0; k < from->n_frames && status == MLFF_OK; k++) status = dataset_add_copy(to, &from->frames[k]);
+    return status;
+}
+
+// The SHA-256 of the structures with their labels and groups.
+static mlff_status hash_labels(const mlff_dataset *dataset, char text[SHA256_TEXT_BYTES])
+{
+    sha256 hash;
+    unsigned char digest[SHA256_BYTES];
+    mlff_status status = mlff_dataset_hash(dataset, text);
+    if (status != MLFF_OK) return status;
+    sha256_begin(&hash);
+    sha256_add(&hash, text, SHA256_TEXT_BYTES - 1);
+    for (size_t f = 0; f < dataset->n_frames; f++)
+        sha256_add(&hash, &dataset->frames[f].system->group, sizeof dataset->frames[f].system->group);
+    sha256_end(&hash, digest);
+    sha256_text(digest, text);
+    return MLFF_OK;
+}
+
+static mlff_status note_labels(distill *d, const char *name, const mlff_dataset *dataset)
+{
+    mlff_status status = MLFF_OK;
+    char hash[SHA256_TEXT_BYTES];
+    const char *comma = d->labels.length > 0 ? "," : "";
+    if (strchr(name, ','))
+        return mlff_fail(MLFF_ERR_USAGE, "%s: names of files are separated by commas, and this one has a comma; rename it", name);
+    MLFF_TRY(hash_labels(dataset, hash));
+    base_text_add(&d->labels, "%s%s", comma, name);
+    base_text_add(&d->labels_hash, "%s%s", comma, hash);
+    MLFF_TRY(d->labels.status);
+    MLFF_TRY(d->labels_hash.status);
+    if (d->labels.length + d->labels_hash.length > DISTILL_TEXT_BYTES / 2)
+        status = mlff_fail(MLFF_ERR_LIMIT, "the names of the files of labels are too long together; join some of the files");
+done:
+    return status;
+}
+
+// The labels of a run that goes on were checked when it began, and are the same by their hash.
+static bool is_new(const distill *d)
+{
+    return !d->config.labels_hash;
+}
+
+// One file, checked by itself, so that an error names it and the structure in it.
+static mlff_status read_file(distill *d, const char *path, int index)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *one = NULL;
+    mlff_read_options options = mlff_read_options_default();
+    int64_t n_unsure = 0;
+    char whole[PATH_MAX];
+    options.n_threads = d->options.n_threads;
+    if (d->config.max_teacher_deviation > 0) options.largest_force_deviation = d->config.max_teacher_deviation;
+    if (strcmp(path, "-") == 0 || base_is_stream(path))
+        return mlff_fail(MLFF_ERR_USAGE, "%s: is no file, and a run that goes on reads its labels again; give a file", path);
+    MLFF_TRY(mlff_dataset_create(&one));
+    MLFF_TRY(mlff_dataset_read_some(one, path, &options, &n_unsure));
+    if (n_unsure > 0)
+        MLFF_TRY(distill_tell(d, 0, 1, "%s: %" PRId64 " structure%s left out, of which the teacher is less sure than %g eV/Å",
+                              path, n_unsure, base_plural(n_unsure), d->config.max_teacher_deviation));
+    if (is_new(d) && one->n_frames > 0) status = mlff_dataset_check(one);
+    if (status == MLFF_ERR_VALUE) MLFF_FAIL(status, "%s: %s", path, mlff_last_error());
+    MLFF_TRY(status);
+    MLFF_TRY(note_labels(d, realpath(path, whole) ? whole : path, one));
+    tell_groups_apart(one, (uint64_t)index);
+    MLFF_TRY(append(d->labelled, one));
+done:
+    mlff_dataset_destroy(one);
+    return status;
+}
+
+static mlff_status read_files(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    char *list = base_strdup(d->config.labels), *rest = list, *name;
+    int n = 0;
+    if (!list) return MLFF_ERR_MEMORY;
+    while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(read_file(d, name, n++));
+    if (n == 0) MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no file of labels", d->config.labels);
+    if (is_new(d) && n > 1) status = mlff_dataset_check(d->labelled);
+    if (status == MLFF_ERR_VALUE)
+        status = mlff_fail(status, "the %d files of labels together, structures counted through all: %s", n, mlff_last_error());
+done:
+    base_free(list);
+    return status;
+}
+
+static mlff_status take_dataset(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(append(d->labelled, d->options.labels));
+    if (is_new(d)) MLFF_TRY(mlff_dataset_check(d->labelled));
+    MLFF_TRY(note_labels(d, d->config.labels, d->labelled));
+done:
+    return status;
+}
+
+static int count_names(const char *list)
+{
+    int n = 1;
+    for (; (list = strchr(list, ',')); list++) n++;
+    return n;
+}
+
+// The hash of each file, against those that the folder's run began with.
+static mlff_status check_hashes(const distill *d)
+{
+    const char *began = d->config.labels_hash, *now = d->labels_hash.text, *name = d->labels.text;
+    if (strcmp(began, now) == 0) return MLFF_OK;
+    if (count_names(began) != count_names(now))
+        return mlff_fail(MLFF_ERR_VALUE, "%s: the run began with %d file%s of labels, not with %d; give another folder",
+                         d->folder, count_names(began), base_plural(count_names(began)), count_names(now));
+    for (size_t n; n = strcspn(now, ","), now[n] && strncmp(began, now, n + 1) == 0; now += n + 1) {
+        began += n + 1;
+        name += strcspn(name, ",") + 1;
+    }
+    return mlff_fail(MLFF_ERR_VALUE,
+                     "%.*s: its labels are not those that the run in %s began with; restore the file, or give another folder",
+                     (int)strcspn(name, ","), name, d->folder);
+}
+
+static mlff_status check_number(const distill *d)
+{
+    const int64_t n = mlff_dataset_size(d->labelled);
+    int64_t n_with_forces = 0;
+    if (n < DISTILL_FEWEST_LABELS)
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "%s: %" PRId64
+                         " labelled structure%s; training, validation and test together need %d at least: add more, or "
+                         "train without a verdict (mlff train)",
+                         d->config.labels, n, base_plural(n), DISTILL_FEWEST_LABELS);
+    for (int64_t k = 0; k < n; k++) n_with_forces += d->labelled->frames[k].system->label_forces != NULL;
+    if (n_with_forces == 0)
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "%s: no structure has forces, which the verdict judges; add them, or train on energies alone (mlff train)",
+            d->config.labels);
+    return MLFF_OK;
+}
+
+mlff_status distill_labels_read(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    d->stage = "read";
+    MLFF_TRY(mlff_dataset_create(&d->labelled));
+    d->labelled->n_threads = d->options.n_threads;
+    MLFF_TRY(d->options.labels ? take_dataset(d) : read_files(d));
+    if (d->config.labels_hash) MLFF_TRY(check_hashes(d));
+    d->config.labels = d->labels.text;
+    d->config.labels_hash = d->labels_hash.text;
+    MLFF_TRY(check_number(d));
+    const int64_t n = mlff_dataset_size(d->labelled);
+    if (d->config.n_structures > 0 && d->config.n_structures < n)
+        MLFF_TRY(dataset_choose(d->labelled, d->config.n_structures, d->config.seed));
+    if (mlff_dataset_size(d->labelled) < n)
+        MLFF_TRY(
+            distill_tell(d, 0, 1, "%" PRId64 " of %" PRId64 " labelled structures are used", mlff_dataset_size(d->labelled), n));
+done:
+    return status;
+}
+
+// ---- what trains, validates and tests
+
+// Elements that training lacks, and forces that the test lacks.
+static mlff_status check_parts(const distill *d)
+{
+    const mlff_dataset *held_out[2] = {d->data.test, d->data.validation};
+    bool trained[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+    int64_t n_forces = 0;
+    dataset_find_elements(d->data.train, trained);
+    for (int part = 0; part < 2; part++) {
+        bool present[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+        dataset_find_elements(held_out[part], present);
+        for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+            if (present[z] && !trained[z])
+                return mlff_fail(
+                    MLFF_ERR_VALUE,
+                    "%s: no structures can be held out without %s leaving the training data, as each element is in one "
+                    "group alone; add structures, or give trajectories of their own numbers (group=N)",
+                    d->config.labels, mlff_element_symbol(z));
+    }
+    for (size_t f = 0; f < d->data.test->n_frames; f++) {
+        const mlff_system *system = d->data.test->frames[f].system;
+        n_forces += system->label_forces && verdict_largest_force(system) <= VERDICT_STRAINED;
+    }
+    if (n_forces == 0)
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "%s: none of the %zu structures held out for the test has forces of at most %g eV/Å, by which a student is "
+            "judged; add structures with forces, or give another --seed",
+            d->config.labels, d->data.test->n_frames, VERDICT_STRAINED);
+    return MLFF_OK;
+}
+
+// Structures that the fixed repulsion of nuclei reaches, which the student learns to cancel there.
+static mlff_status tell_of_close_atoms(const distill *d)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n = 0;
+    for (size_t f = 0; f < d->data.train->n_frames && d->config.core_repulsion > 0; f++) {
+        double closest;
+        MLFF_TRY(sample_closest(d->data.train->frames[f].system, &closest));
+        n += closest < d->config.core_repulsion;
+    }
+    if (n > 0)
+        MLFF_TRY(distill_tell(d, 1, 1,
+                              "%" PRId64
+                              " structure%s with atoms closer than %g of the sum of their covalent radii, where the fixed "
+                              "repulsion acts (core_repulsion in config.json)",
+                              n, base_plural(n), d->config.core_repulsion));
+done:
+    return status;
+}
+
+// ---- structures for the dynamics of the verdict
+
+// A structure of the test; those of one composition, molecules and crystals apart, have one name.
+typedef struct candidate {
+    char name[64];
+    double force; // eV/Å, its largest: the calmest structure is the nearest to a minimum
+    int64_t frame, n_alike;
+} candidate;
+
+static int compare_candidates(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    const int names = strcmp(a->name, b->name);
+    if (names != 0) return names;
+    if (a->force != b->force) return a->force < b->force ? -1 : 1;
+    return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+static candidate make_candidate(const mlff_system *system, int64_t frame)
+{
+    candidate c = {.force = system->label_forces ? verdict_largest_force(system) : INFINITY, .frame = frame};
+    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
+    char formula[64];
+    mlff_system_formula(system, formula, sizeof formula);
+    snprintf(c.name, sizeof c.name, "%s%.50s", periodic ? "cell " : "", formula);
+    return c;
+}
+
+// The calmest of each composition, in the order of their names; how many there are.
+static size_t find_calmest(candidate *candidates, size_t n)
+{
+    size_t n_kept = 0;
+    qsort(candidates, n, sizeof *candidates, compare_candidates);
+    for (size_t k = 0; k < n; k++) {
+        if (n_kept == 0 || strcmp(candidates[n_kept - 1].name, candidates[k].name) != 0) candidates[n_kept++] = candidates[k];
+        candidates[n_kept - 1].n_alike++;
+    }
+    return n_kept;
+}
+
+// Of the calmest ones the best: one with an element that was not judged yet, then one of which the test has many.
+static const candidate *find_best(const mlff_dataset *test, const candidate *candidates, size_t n, const bool *judged)
+{
+    const candidate *best = NULL;
+    bool best_is_new = false;
+    for (size_t k = 0; k < n; k++) {
+        const mlff_system *system = test->frames[candidates[k].frame].system;
+        bool is_new = false;
+        for (int i = 0; i < system->n_atoms; i++) is_new = is_new || !judged[system->species[i]];
+        if (candidates[k].n_alike == 0 || (best && is_new < best_is_new)) continue;
+        if (best && is_new == best_is_new && candidates[k].n_alike <= best->n_alike) continue;
+        best = &candidates[k];
+        best_is_new = is_new;
+    }
+    return best;
+}
+
+// One atom has no bond and no pair: it is taken where there is nothing else.
+static mlff_status choose_systems(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_dataset *test = d->data.test;
+    bool judged[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+    size_t n = 0;
+    candidate *candidates = base_alloc(test->n_frames, sizeof *candidates, "structures");
+    if (!candidates) return MLFF_ERR_MEMORY;
+    for (int fewest = 2; fewest >= 1 && n == 0; fewest--)
+        for (size_t f = 0; f < test->n_frames; f++)
+            if (test->frames[f].system->n_atoms >= fewest) candidates[n++] = make_candidate(test->frames[f].system, (int64_t)f);
+    n = find_calmest(candidates, n);
+    MLFF_TRY(mlff_samples_create(&d->systems));
+    while (mlff_samples_size(d->systems) < MOST_SYSTEMS) {
+        const candidate *best = find_best(test, candidates, n, judged);
+        if (!best) break;
+        const mlff_system *system = test->frames[best->frame].system;
+        if (d->teacher) MLFF_TRY(mlff_teacher_check(d->teacher, system, NULL));
+        MLFF_TRY(mlff_samples_add(d->systems, system, best->name));
+        for (int i = 0; i < system->n_atoms; i++) judged[system->species[i]] = true;
+        candidates[best - candidates].n_alike = 0; // taken
+    }
+done:
+    base_free(candidates);
+    return status;
+}
+
+mlff_status distill_labels_divide(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    d->stage = "read";
+    MLFF_TRY(distill_data_create(&d->data));
+    MLFF_TRY(distill_divide(d->labelled, d->config.seed, &d->data));
+    mlff_dataset_destroy(d->labelled);
+    d->labelled = NULL;
+    MLFF_TRY(check_parts(d));
+    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " labelled structures to train on, %" PRId64 " to validate and %" PRId64 " to test",
+                          mlff_dataset_size(d->data.train), mlff_dataset_size(d->data.validation),
+                          mlff_dataset_size(d->data.test)));
+    MLFF_TRY(tell_of_close_atoms(d));
+    MLFF_TRY(choose_systems(d));
+done:
+    return status;
+}

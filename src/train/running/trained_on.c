@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// trained_on.c: the structures that a student was trained on, found again by what its metadata say.
+//
+// A student's metadata have the SHA-256 of its training structures. The file that they came from is named from the student's folder, with
+// the choice that was made of it; a student in the folder of its run is found by the settings there.
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+#include "distill.h"
+
+// "/a/b" of "/a/b/c", in place; "." of a name without a folder.
+static void cut_to_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path] = 0;
+    else
+        snprintf(path, PATH_MAX, ".");
+}
+
+// The way from one folder to a file: "../../data/a.extxyz". Both are absolute and without links.
+static void add_way(base_text *text, const char *folder, const char *file)
+{
+    size_t shared = 1;
+    for (size_t k = 1; folder[k - 1] && file[k - 1] && folder[k - 1] == file[k - 1]; k++)
+        if (file[k] == '/' && (folder[k] == '/' || !folder[k])) shared = k + 1;
+    for (const char *at = folder + (strlen(folder) < shared ? strlen(folder) : shared); *at;
+         at += strcspn(at, "/"), at += *at == '/')
+        base_text_add(text, "../");
+    base_text_add(text, "%s", file + shared);
+}
+
+static mlff_status note_number(mlff_model *model, const char *key, double value)
+{
+    base_text text = {0};
+    base_text_add_number(&text, value, 1, 17);
+    const mlff_status status = text.status == MLFF_OK ? mlff_model_note(model, key, text.text) : text.status;
+    base_text_free(&text);
+    return status;
+}
+
+mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, const char *model_path,
+                                 const mlff_data_origin *origin)
+{
+    mlff_status status = MLFF_OK;
+    char folder[PATH_MAX], whole[PATH_MAX], file[PATH_MAX], text[80];
+    base_text way = {0};
+    MLFF_TRY(mlff_dataset_hash(train, text));
+    MLFF_TRY(mlff_model_note(model, "data_hash", text));
+    snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
+    MLFF_TRY(mlff_model_note(model, "data", text));
+    if (!origin || !model_path || base_is_stream(origin->path)) goto done;
+    snprintf(folder, sizeof folder, "%s", model_path);
+    cut_to_folder(folder);
+    if (!realpath(folder, whole) || !realpath(origin->path, file)) goto done; // standard input
+    add_way(&way, whole, file);
+    MLFF_TRY(way.status);
+    MLFF_TRY(mlff_model_note(model, "data_file", way.text));
+    snprintf(text, sizeof text, "%" PRIu64, origin->seed);
+    if (origin->split > 0) MLFF_TRY(note_number(model, "data_split", origin->split));
+    if (origin->split > 0) MLFF_TRY(mlff_model_note(model, "data_seed", text));
+    if (isfinite(origin->largest_force)) MLFF_TRY(note_number(model, "data_largest_force", origin->largest_force));
+done:
+    base_text_free(&way);
+    return status;
+}
+
+// ---- finding it again
+
+static const char *find_note(const mlff_model *model, const char *wanted)
+{
+    const char *key, *value;
+    for (int k = 0; (key = mlff_model_metadata(model, k, &value)); k++)
+        if (strncmp(key, "training.", strlen("training.")) == 0 && strcmp(key + strlen("training."), wanted) == 0) return value;
+    return NULL;
+}
+
+// The file that the metadata name, and the choice that was made of it.
+static mlff_status read_file(const mlff_model *model, const char *path, int n_threads, mlff_dataset **train_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *all = NULL, *validation = NULL;
+    mlff_read_options options = mlff_read_options_default();
+    const char *largest = find_note(model, "data_largest_force"), *split = find_note(model, "data_split"),
+               *seed = find_note(model, "data_seed");
+    double fraction;
+    int64_t seed_value;
+    options.n_threads = n_threads;
+    if (largest && !base_parse_double(largest, &options.largest_force))
+        return mlff_fail(MLFF_ERR_FORMAT, "training.data_largest_force is \"%.40s\", no number", largest);
+    MLFF_TRY(mlff_dataset_create(&all));
+    MLFF_TRY(mlff_dataset_read_some(all, path, &options, NULL));
+    if (split) {
+        if (!seed || !base_parse_double(split, &fraction) || !base_parse_int64(seed, &seed_value))
+            MLFF_FAIL(MLFF_ERR_FORMAT, "training.data_split or training.data_seed is no number");
+        MLFF_TRY(mlff_dataset_split(all, fraction, (uint64_t)seed_value, train_out, &validation));
+    } else {
+        *train_out = all;
+        all = NULL;
+    }
+done:
+    mlff_dataset_destroy(all);
+    mlff_dataset_destroy(validation);
+    return status;
+}
+
+// The data of the run whose folder the student lies in.
+static mlff_status read_run(const char *folder, int n_threads, mlff_dataset **train_out)
+{
+    mlff_status status = MLFF_OK;
+    distill *d = base_alloc(1, sizeof *d, "a run");
+    if (!d) return MLFF_ERR_MEMORY;
+    d->lock = -1;
+    d->options = mlff_distill_options_default();
+    d->options.n_threads = n_threads;
+    MLFF_TRY(distill_data_read(d, folder));
+    *train_out = d->data.train;
+    d->data.train = NULL;
+done:
+    distill_release(d);
+    return status;
+}
+
+// Why a student's training data are not known any more: told, since a verdict then says less than the user may expect.
+static mlff_status warn_of(const char *model_path, mlff_status status)
+{
+    if (status == MLFF_ERR_MEMORY || status == MLFF_ERR_INTERRUPTED) return status;
+    mlff_warn("%s: the structures that it was trained on are not found again, and a test is not compared with them: %s",
+              model_path, mlff_last_error());
+    return MLFF_OK;
+}
+
+mlff_status mlff_model_training_data(const mlff_model *model, const char *model_path, int n_threads, mlff_dataset **data_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *train = NULL;
+    base_text path = {0};
+    char folder[PATH_MAX], hash[SHA256_TEXT_BYTES];
+    const char *noted = find_note(model, "data_hash"), *file = find_note(model, "data_file");
+    *data_out = NULL;
+    if (!noted || !realpath(model_path, folder)) return MLFF_OK;
+    cut_to_folder(folder);
+    base_text_add(&path, "%s/%s", folder, file ? file : "made-with.json"); // other programs write a config.json too
+    MLFF_TRY(path.status);
+    if (access(path.text, F_OK) != 0) goto done;
+    status = file ? read_file(model, path.text, n_threads, &train) : read_run(folder, n_threads, &train);
+    if (status == MLFF_OK) status = mlff_dataset_hash(train, hash);
+    if (status == MLFF_OK && strcmp(hash, noted) != 0)
+        status = mlff_fail(MLFF_ERR_VALUE, "%s has changed since: its SHA-256 is not that of the metadata",
+                           file ? file : "its run's folder");
+    if (status != MLFF_OK) {
+        status = warn_of(model_path, status);
+        goto done;
+    }
+    *data_out = train;
+    train = NULL;
+done:
+    mlff_dataset_destroy(train);
+    base_text_free(&path);
+    return status;
+}
