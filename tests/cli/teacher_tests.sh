@@ -180,6 +180,42 @@ test_copies() {
     says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0'
     run 1 $judge --test other.xyz --min-speed 0
     grep -q '^speed' out && fail "a speed without a teacher"
+    # Without --trained-on: by the file that the student's metadata name, wherever both are moved to, as long as it is the same.
+    judge="--nve 0 --hot 0 --compare 0"
+    mkdir moved
+    mv student.safetensors train.xyz moved
+    run 1 verdict moved/student.safetensors $judge --test turned.xyz
+    says 'compared with the 1 structures? that the student was trained on'
+    says 'held_out +FAILED +100 '
+    run 1 verdict moved/student.safetensors $judge --test other.xyz
+    says 'against the labels of 1 held-out structure;'
+    sed -i 's/energy=-1.5/energy=-1.6/' moved/train.xyz
+    run 1 verdict moved/student.safetensors $judge --test other.xyz
+    says 'warning: moved/student.safetensors: the structures that it was trained on are not found again.*train.xyz has changed' err
+    grep -q 'held' out && fail "structures are called held-out that are compared with nothing"
+    rm moved/train.xyz
+    run 1 verdict moved/student.safetensors $judge --test turned.xyz
+    is "$(wc -c <err)" 0 "bytes of warnings without a file"
+    grep -q 'held' out && fail "structures are called held-out that are compared with nothing"
+    # The part that was trained on, of a file that was split.
+    local k
+    for ((k = 0; k < 20; k++)); do
+        printf '%s\n' 3 "$columns energy=-1.5" "O 0 0 0 0 0 0" "H 0 0 0.9$((k + 10)) 0 0 0" 'H 0 0.93 -0.24 0 0 0'
+    done >twenty.xyz
+    run 0 train twenty.xyz --split 0.2 --steps 2 --features 8 --layers 1 --device cpu -o student.safetensors
+    run 1 verdict student.safetensors $judge --test twenty.xyz
+    says 'held_out +FAILED +80 .*16 of 20 structures'
+    mkdir -p models data
+    cp twenty.xyz data
+    run 0 train data/twenty.xyz --split 0.2 --largest-force 9.5 --steps 2 --features 8 --layers 1 --device cpu -o models/student.safetensors
+    run 0 info models/student.safetensors
+    says 'training.data_file +\.\./data/twenty.xyz$' && says 'training.data_split +0.2$' && says 'training.data_largest_force +9.5$'
+    run 1 verdict models/student.safetensors $judge --test twenty.xyz
+    says 'held_out +FAILED +80 '
+    # Of a model that was trained before, the file is not all of its data.
+    run 0 train twenty.xyz --student student.safetensors --steps 2 --device cpu -o again.safetensors
+    run 1 verdict again.safetensors $judge --test twenty.xyz
+    grep -q 'held' out && fail "a file in place of all training data"
     return 0
 }
 
@@ -203,6 +239,8 @@ test_distill_labels() {
     run 0 info whole.run/student.safetensors
     says 'training.data +100 structures of labels.extxyz$' && says 'training.data_hash +[0-9a-f]{64}'
     grep -q 'training.teacher' out && fail "a teacher of labels"
+    run 1 verdict whole.run/student.safetensors --test labels.extxyz --nve 0 --hot 0 --compare 0 --min-speed 0
+    says 'compared with the 100 structures' && says 'held_out +FAILED +83.33 .*100 of 120'
     run 1 distill model.safetensors --labels labels.extxyz --structures 60 --preset demo --features 8 --layers 1 --steps 40 --device cpu -o beside.run
     says '60 of 120 labelled structures are used' && says 'verdict.*speed'
     # Ctrl-C in the midst of training, then the same bits.

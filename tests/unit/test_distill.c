@@ -284,6 +284,14 @@ static void test_rounds(void **state)
     assert_int_equal(mlff_dataset_read(labels, in_folder("rounds", "labels-1.mlff")), MLFF_OK);
     assert_int_equal(mlff_dataset_size(labels), 10);
     mlff_dataset_destroy(labels);
+    // What the student was trained on, those of the rounds included, is found again in its folder.
+    mlff_model *student = NULL;
+    assert_int_equal(mlff_model_load(in_folder("rounds", "student.safetensors"), &student), MLFF_OK);
+    assert_int_equal(mlff_model_training_data(student, in_folder("rounds", "student.safetensors"), 1, &labels), MLFF_OK);
+    assert_non_null(labels);
+    assert_true(mlff_dataset_size(labels) > 100); // probes count twice
+    mlff_dataset_destroy(labels);
+    mlff_model_destroy(student);
     assert_int_equal(access(in_folder("rounds", "young-0-1.safetensors"), F_OK), -1); // no longer needed
     base_free(json);
     base_free(record);

@@ -315,10 +315,12 @@ static mlff_status note_training(const training *run, const mlff_dataset *train,
 {
     mlff_status status = MLFF_OK;
     char text[160], errors[96];
-    MLFF_TRY(mlff_dataset_hash(train, text));
-    MLFF_TRY(mlff_model_note(student, "data_hash", text));
-    snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
-    MLFF_TRY(mlff_model_note(student, "data", text));
+    const mlff_data_origin origin = {.path = run->data,
+                                     .largest_force = run->largest_force > 0 ? run->largest_force : INFINITY,
+                                     .split = run->validation ? 0 : run->split,
+                                     .seed = run->trainer.seed};
+    // Of a model that was trained before, this is not all of its data.
+    MLFF_TRY(mlff_model_note_data(student, train, run->output, run->begin ? NULL : &origin));
     snprintf(text, sizeof text, "validation: %s (mean absolute)", errors_text(&run->errors, errors));
     MLFF_TRY(mlff_model_note(student, "error", text));
 done:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cmd_verdict.c: mlff verdict: judge whether a student can replace its teacher.
+#include <inttypes.h>
 #include <limits.h>
 
 #include "base/base.h"
@@ -9,7 +10,8 @@
 static const cli_option options[] = {
     {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},
     {"trained-on", 0, "FILE",
-     "the labelled structures that the student was trained on: copies of them in --test fail the verdict"},
+     "the labelled structures that the student was trained on: copies of them in --test fail the verdict\n"
+     "(those that its metadata name, where they are still there)"},
     {"teacher", 0, "TEACHER",
      "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, structure and spectrum are measured beside it"},
     {"baseline", 0, "MODEL", "a model that the student must not be worse than on the same structures"},
@@ -92,6 +94,26 @@ done:
     return status;
 }
 
+// Those of --trained-on, or those that the student's metadata name, where they are still there; else NULL.
+static mlff_status find_training_data(const cli_arguments *arguments, const mlff_model *student, mlff_dataset **data_out)
+{
+    mlff_status status = MLFF_OK;
+    char path[PATH_MAX];
+    const char *given = cli_text(arguments, "trained-on", NULL);
+    if (given) {
+        MLFF_TRY(mlff_dataset_create(data_out));
+        MLFF_TRY(mlff_dataset_read(*data_out, given));
+        goto done;
+    }
+    MLFF_TRY(mlff_model_find(arguments->positional[0], path, sizeof path));
+    MLFF_TRY(mlff_model_training_data(student, path, 0, data_out));
+    if (*data_out)
+        cli_print("compared with the %" PRId64 " structures that the student was trained on, which its metadata name\n",
+                  mlff_dataset_size(*data_out));
+done:
+    return status;
+}
+
 static int run_verdict(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
@@ -112,10 +134,7 @@ static int run_verdict(cli_arguments *arguments)
     if (cli_given(arguments, "baseline")) MLFF_TRY(mlff_model_load(cli_text(arguments, "baseline", NULL), &baseline));
     MLFF_TRY(mlff_dataset_create(&test));
     MLFF_TRY(mlff_dataset_read(test, cli_text(arguments, "test", NULL)));
-    if (cli_given(arguments, "trained-on")) {
-        MLFF_TRY(mlff_dataset_create(&trained_on));
-        MLFF_TRY(mlff_dataset_read(trained_on, cli_text(arguments, "trained-on", NULL)));
-    }
+    MLFF_TRY(find_training_data(arguments, student, &trained_on));
     if (teacher_name) MLFF_TRY(mlff_teacher_open(teacher_name, NULL, &teacher));
     MLFF_TRY(collect_systems(arguments, test, n_atoms, wanted.seed, &systems));
     wanted.systems = systems;
