@@ -212,6 +212,7 @@ commands() { # KIND
     check "$1" lines history.jsonl train start.labels $small --device cpu -o /dev/null --history history.jsonl
     check "$1" whole verdict.json verdict trained.safetensors --test start.extxyz --teacher model.safetensors $lenient --device cpu -o verdict.json
     check "$1" resumed run distill model.safetensors --system h2o --config config.json --device cpu -o run
+    check "$1" resumed run distill --labels sixty.labels --config labels.json --device cpu -o run
     check "$1" report bench.json bench compare --model model.safetensors --model model.safetensors:float64 --system h2o --rounds 6 --frames 1 -o bench.json
     check "$1" any - bench batch model.safetensors --system h2o --batch-sizes 1,2 --n-calls 2
     check "$1" any - bench precision model.safetensors --system h2o --rounds 6 --frames 1
@@ -241,6 +242,9 @@ echo '{"n_structures": 20, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_ste
 "max_force_error": 1000, "max_energy_error": 1000, "max_drift": 1000, "min_speed": 0}' >config.json
 "$mlff" label model.safetensors frames.xyz --device cpu -o start.labels >/dev/null 2>&1 || exit 1
 "$mlff" label model.safetensors frames.xyz --device cpu -o start.extxyz >/dev/null 2>&1 || exit 1
+sed 's/"n_structures": 20, //' config.json >labels.json
+"$mlff" sample model.safetensors --system h2o --n-samples 60 --methods rattle --no-relax --oversample 1 --device cpu -o sixty.extxyz >/dev/null 2>&1 || exit 1
+"$mlff" label model.safetensors sixty.extxyz --device cpu -o sixty.labels >/dev/null 2>&1 || exit 1
 "$mlff" train start.labels $small --device cpu -o trained.safetensors >/dev/null 2>&1 || exit 1
 
 # killed STATUS FILE ARGUMENTS…: the command, killed at random times of the time that it takes, until it ends.
@@ -280,6 +284,8 @@ elif [ "$kind" = kills ]; then
     # The student does not meet one of the verdict's limits: exit status 1.
     sed 's/"n_structures": 20/"n_structures": 200/; s/"n_steps": 10/"n_steps": 4000/' config.json >longer.json
     killed 1 run distill model.safetensors --system h2o --config longer.json --device cpu -o run
+    sed 's/"n_steps": 10/"n_steps": 4000/' labels.json >longer.json
+    killed 1 run distill --labels sixty.labels --config longer.json --device cpu -o run
     "$mlff" sample model.safetensors --system h2o --n-samples 3000 --methods rattle --no-relax --oversample 1 --device cpu -o many.extxyz >/dev/null 2>&1 || exit 1
     killed 0 many.labels label model.safetensors many.extxyz --device cpu -o many.labels --resume
 else
