@@ -587,9 +587,9 @@ typedef struct mlff_distill_config {
     /* student */
     int n_features, n_layers, n_radial; /* 64, 2, 20 */
     double cutoff_angstrom;             /* 5 */
-    double
-        core_repulsion; /* onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; structures with closer atoms
-                              are not sampled; 0: none; 0.7 */
+    /* Onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; 0: none; 0.7. Structures with closer atoms are not
+     * sampled. Of `labels` (1): where a tenth of the structures have closer atoms, and at most this. */
+    double core_repulsion;
     /* training */
     int batch_size; /* 8 */
     int64_t n_steps;
@@ -609,7 +609,7 @@ typedef struct mlff_distill_config {
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);
 /* Makes a preset one of a run from labels that are there: all structures of `labels` (n_structures 0), no rounds, no probes, no baseline,
- * and, where the configuration names no teacher to measure beside, no bars that need one (min_speed 0, compare_ps 0). */
+ * a core_repulsion of 1 at most, and, where the configuration names no teacher to measure beside, no bars that need one (min_speed 0, compare_ps 0). */
 MLFF_API void mlff_distill_use_labels(mlff_distill_config *config, const char *labels);
 /* Writes a configuration as JSON. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path);

@@ -155,6 +155,24 @@ static mlff_dataset *trained_on(const char *run)
     return data;
 }
 
+// How many structures have two atoms closer than `onset` of the sum of their covalent radii (H 0.31, O 0.66 Å).
+static int count_closer(const mlff_dataset *data, double onset)
+{
+    int n = 0;
+    for (size_t f = 0; f < data->n_frames; f++) {
+        const mlff_system *s = data->frames[f].system;
+        double closest = INFINITY;
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < i; j++) {
+                double square = 0;
+                for (int c = 0; c < 3; c++) square += pow(s->positions[3 * i + c] - s->positions[3 * j + c], 2);
+                closest = fmin(closest, sqrt(square) / ((s->species[i] == 1 ? 0.31 : 0.66) + (s->species[j] == 1 ? 0.31 : 0.66)));
+            }
+        n += closest < onset;
+    }
+    return n;
+}
+
 static char last_warning[1000];
 static void keep_warning(void *context, const char *text)
 {
@@ -199,6 +217,10 @@ static void test_whole_run(void **state)
         for (size_t g = 0; g < 100; g++) n += data->frames[g].system->group == data->frames[f].system->group;
         assert_int_equal(n, GROUP);
     }
+    // The fixed repulsion begins where a tenth of the structures have closer atoms.
+    double onset = 0;
+    assert_true(base_parse_double(note_of(student, "core_repulsion"), &onset));
+    assert_true(onset < 1 && count_closer(data, onset) <= 10 && count_closer(data, onset + 0.002) >= 10);
     mlff_dataset_destroy(data);
     mlff_model_destroy(student);
 }
@@ -357,6 +379,7 @@ static void test_teacher_beside(void **state)
     config.teacher = "springs";
     mlff_distill_use_labels(&config, in_folder("d.extxyz", ""));
     assert_true(config.min_speed == 1);
+    config.core_repulsion = 0.5; // at most
     config.n_steps = 40;
     config.n_features = 8;
     config.compare_ps = config.nve_ps = config.hot_ps = 0.1;
@@ -370,6 +393,7 @@ static void test_teacher_beside(void **state)
     mlff_model *student;
     assert_ok(mlff_model_load(in_folder("beside", "student.safetensors"), &student));
     assert_null(note_of(student, "training.teacher"));
+    assert_string_equal(note_of(student, "core_repulsion"), "0.5");
     mlff_model_destroy(student);
     mlff_teacher_destroy(teacher);
     base_free(verdict);

@@ -359,6 +359,7 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     MLFF_TRY(take_folder(d, folder));
     MLFF_TRY(settle_config(d, config));
     MLFF_TRY(distill_optimizer(&d->config, &optimizer));
+    d->core_repulsion = d->config.core_repulsion;
     if (d->config.labels) MLFF_TRY(distill_labels_read(d));
     if (d->config.teacher) MLFF_TRY(open_teacher(d));
     MLFF_TRY(d->config.labels ? distill_labels_divide(d) : make_seeds(d));

@@ -50,6 +50,7 @@ typedef struct distill {
     mlff_dataset *labelled; /* of a run from labels: all structures, until they are divided */
     base_text labels, labels_hash; /* their files by absolute paths, and the hashes of these */
     distill_data data;
+    double core_repulsion;          /* of students: the configuration's, or less where labels have closer atoms */
     int n_rounds;                   /* made */
     int64_t n_explored;             /* structures that they added */
     mlff_model *student, *baseline; /* baseline: NULL where none was asked for */
@@ -85,7 +86,7 @@ int64_t distill_round_size(const mlff_distill_config *config);
 /* Reads and checks the labels of the configuration, which get the paths and hashes of its files. Fails with MLFF_ERR_VALUE where these
  * are not those of the folder. */
 mlff_status distill_labels_read(distill *d);
-/* Divides them into d->data, and chooses the structures of the test that dynamics begin with. */
+/* Divides them into d->data, and chooses the onset of the students' core and the structures of the test that dynamics begin with. */
 mlff_status distill_labels_divide(distill *d);
 
 /* ---- distill_students.c */

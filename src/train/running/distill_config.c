@@ -113,6 +113,7 @@ void mlff_distill_use_labels(mlff_distill_config *config, const char *labels)
 {
     config->labels = labels;
     config->n_structures = config->n_rounds = config->n_probes = config->baseline = 0;
+    config->core_repulsion = 1;
     if (!config->teacher) config->min_speed = config->compare_ps = 0;
 }
 

@@ -228,23 +228,28 @@ static mlff_status check_parts(const distill *d)
     return MLFF_OK;
 }
 
-// Structures that the fixed repulsion of nuclei reaches, which the student learns to cancel there.
-static mlff_status tell_of_close_atoms(const distill *d)
+static int compare_numbers(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+// Where labels have no compressed bonds, a student attracts atoms below the shortest distances: the fixed repulsion of nuclei begins among
+// them, in reach of a tenth of the structures. docs/decisions/students-cores-and-strain.md
+static mlff_status choose_core(distill *d)
 {
     mlff_status status = MLFF_OK;
-    int64_t n = 0;
-    for (size_t f = 0; f < d->data.train->n_frames && d->config.core_repulsion > 0; f++) {
-        double closest;
-        MLFF_TRY(sample_closest(d->data.train->frames[f].system, &closest));
-        n += closest < d->config.core_repulsion;
-    }
-    if (n > 0)
-        MLFF_TRY(distill_tell(d, 1, 1,
-                              "%" PRId64
-                              " structure%s with atoms closer than %g of the sum of their covalent radii, where the fixed "
-                              "repulsion acts (core_repulsion in config.json)",
-                              n, base_plural(n), d->config.core_repulsion));
+    const mlff_dataset *train = d->data.train;
+    double *closest = base_alloc(train->n_frames, sizeof *closest, "distances");
+    if (!closest) return MLFF_ERR_MEMORY;
+    if (!(d->core_repulsion > 0)) goto done;
+    for (size_t f = 0; f < train->n_frames; f++) MLFF_TRY(sample_closest(train->frames[f].system, &closest[f]));
+    qsort(closest, train->n_frames, sizeof *closest, compare_numbers);
+    d->core_repulsion = fmin(d->core_repulsion, floor(1e3 * closest[train->n_frames / 10]) * 1e-3);
+    MLFF_TRY(distill_tell(d, 1, 1, "fixed repulsion of nuclei below %.3g of the sum of their covalent radii; closest atoms: %.3g",
+                          d->core_repulsion, closest[0]));
 done:
+    base_free(closest);
     return status;
 }
 
@@ -345,7 +350,7 @@ mlff_status distill_labels_divide(distill *d)
     MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " labelled structures to train on, %" PRId64 " to validate and %" PRId64 " to test",
                           mlff_dataset_size(d->data.train), mlff_dataset_size(d->data.validation),
                           mlff_dataset_size(d->data.test)));
-    MLFF_TRY(tell_of_close_atoms(d));
+    MLFF_TRY(choose_core(d));
     MLFF_TRY(choose_systems(d));
 done:
     return status;

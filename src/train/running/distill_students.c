@@ -45,7 +45,7 @@ static mlff_status new_student(distill *d, const distill_data *data, uint64_t wi
     snprintf(layers, sizeof layers, "%d", c->n_layers);
     snprintf(radial, sizeof radial, "%d", c->n_radial);
     snprintf(cutoff, sizeof cutoff, "%.17g", c->cutoff_angstrom);
-    snprintf(core, sizeof core, "%.17g", c->core_repulsion);
+    snprintf(core, sizeof core, "%.17g", d->core_repulsion);
     snprintf(seed, sizeof seed, "%" PRIu64, with_seed);
     const mlff_setting settings[] = {{"n_features", features},
                                      {"n_layers", layers},
