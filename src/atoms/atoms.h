@@ -3,8 +3,6 @@
 #ifndef ATOMS_H
 #define ATOMS_H
 
-#include <locale.h>
-
 #include "base/base.h"
 #include "mlff_atoms.h"
 
@@ -25,7 +23,7 @@ void atoms_stop_drift(mlff_system *system);
 /* Forgets what a file said about the energy, forces and stress of these positions. */
 void atoms_drop_labels(mlff_system *system);
 
-/* ---- number.c: decimal numbers, both ways exact; the "C" locale must be in force (see atoms_c_locale) */
+/* ---- number.c: decimal numbers, both ways exact; the "C" locale must be in force (see base_c_locale) */
 
 /* Parses one number at *cursor and moves past it. Its end must be a blank or the text's end. Overflow gives an
  * infinity, "nan" and "inf" are numbers, "1.5D-3" is; false for anything else, the cursor then untouched. */
@@ -35,8 +33,6 @@ bool atoms_parse_integer(const char **cursor, int64_t *value_out);
 enum { ATOMS_NUMBER_BYTES = 32 };
 /* The shortest of 15, 16 or 17 digits that reads back as `value`, which is finite; returns the length. */
 int atoms_format_number(double value, char text[ATOMS_NUMBER_BYTES]);
-/* The "C" locale, for uselocale() around reading and writing: the caller's may have a decimal comma. */
-locale_t atoms_c_locale(void);
 
 static inline bool atoms_is_blank(char c)
 {

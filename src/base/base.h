@@ -3,6 +3,7 @@
 #ifndef BASE_H
 #define BASE_H
 
+#include <locale.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -52,7 +53,11 @@ static inline const char *base_plural(int64_t n)
     return n == 1 ? "" : "s";
 }
 
-/* A growing text. `text` is always terminated once something was added; NULL before. Errors stick in `status`. */
+/* The "C" locale, for uselocale() around reading and writing of numbers: the caller's may have a decimal comma. */
+locale_t base_c_locale(void);
+
+/* A growing text. `text` is always terminated once something was added; NULL before. Errors stick in `status`. Numbers are written as in
+ * the "C" locale, whatever the caller's is. */
 typedef struct base_text {
     char *text;
     size_t length, capacity;
@@ -60,7 +65,7 @@ typedef struct base_text {
 } base_text;
 void base_text_add(base_text *text, const char *format, ...) MLFF_PRINTF(2, 3);
 void base_text_add_list(base_text *text, const char *format, va_list arguments) MLFF_PRINTF(2, 0);
-/* As few of `least` to `most` digits as read back to the same value, otherwise `most`; a point in every locale; null if not finite. */
+/* As few of `least` to `most` digits as read back to the same value, otherwise `most`; null if not finite. */
 void base_text_add_number(base_text *text, double value, int least, int most);
 void base_text_free(base_text *text);
 /* Length of the UTF-8 sequence at `text`, or 0 if it is none (overlong forms and surrogates included). */
@@ -106,7 +111,7 @@ bool base_link_target(const char *path, char *target);
 /* Do both names lead to the same file? Also where neither is there yet. */
 bool base_same_file(const char *a, const char *b);
 
-/* Strict numbers: the whole text must be one number. */
+/* Strict numbers: the whole text must be one number, as in the "C" locale. */
 bool base_parse_double(const char *text, double *value_out);
 bool base_parse_int64(const char *text, int64_t *value_out);
 

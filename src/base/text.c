@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +15,24 @@
 
 #include "base.h"
 
+static locale_t c_locale;
+static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
+
+static void make_c_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+locale_t base_c_locale(void)
+{
+    pthread_once(&c_locale_once, make_c_locale);
+    return c_locale;
+}
+
 void base_text_add_list(base_text *text, const char *format, va_list arguments)
 {
     if (text->status != MLFF_OK) return;
+    locale_t callers = uselocale(base_c_locale());
     va_list again;
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
@@ -28,6 +45,7 @@ void base_text_add_list(base_text *text, const char *format, va_list arguments)
         text->length += (size_t)length;
     }
     va_end(again);
+    uselocale(callers);
 }
 
 void base_text_add(base_text *text, const char *format, ...)
@@ -41,13 +59,13 @@ void base_text_add(base_text *text, const char *format, ...)
 void base_text_add_number(base_text *text, double value, int least, int most)
 {
     char number[40] = "null";
+    locale_t callers = uselocale(base_c_locale());
     for (int digits = least; isfinite(value) && digits <= most; digits++) {
         snprintf(number, sizeof number, "%.*g", digits, value);
         if (strtod(number, NULL) == value) break;
     }
-    for (char *at = number; isfinite(value) && *at; at++)
-        if (!strchr("0123456789+-e", *at)) *at = '.';
     base_text_add(text, "%s", number);
+    uselocale(callers);
 }
 
 int base_utf8_length(const char *text)
@@ -251,7 +269,9 @@ bool base_parse_double(const char *text, double *value_out)
 {
     char *end;
     if (*text == 0 || *text == ' ' || *text == '\t') return false;
-    double value = strtod(text, &end);
+    locale_t callers = uselocale(base_c_locale());
+    const double value = strtod(text, &end);
+    uselocale(callers);
     if (end == text || *end != 0) return false;
     *value_out = value;
     return true;

@@ -140,7 +140,7 @@ mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path)
     base_output output;
     mlff_status status = base_output_open(path, &output);
     if (status != MLFF_OK) return status;
-    locale_t callers = uselocale(atoms_c_locale());
+    locale_t callers = uselocale(base_c_locale());
     write_state(output.file, dynamics);
     uselocale(callers);
     return base_output_commit(&output);
@@ -409,7 +409,7 @@ mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path)
     restart_reader reader = {.path = path, .value = reader.line};
     mlff_status status = base_open(path, "r", &reader.file);
     if (status != MLFF_OK) return status;
-    locale_t callers = uselocale(atoms_c_locale());
+    locale_t callers = uselocale(base_c_locale());
     status = restore(dynamics, &reader);
     uselocale(callers);
     fclose(reader.file);

@@ -7,7 +7,6 @@
 // Writing: m is the nearest integer to value × 10^k, formed exactly in 128 bits, for 15, 16 and then 17 digits, until m / 10^k is nearer to the
 // value than half the distance to the next number. All else goes to printf.
 #include <math.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,20 +280,6 @@ int atoms_format_number(double value, char text[ATOMS_NUMBER_BYTES])
         if (n_digits < 17 && strtod(text, NULL) == value) break;
     }
     return length;
-}
-
-static locale_t c_locale;
-static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
-
-static void make_c_locale(void)
-{
-    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-}
-
-locale_t atoms_c_locale(void)
-{
-    pthread_once(&c_locale_once, make_c_locale);
-    return c_locale;
 }
 
 int atoms_count_words(const char *line, int limit)

@@ -275,7 +275,7 @@ static mlff_status open_reader(const char *name, int descriptor, size_t buffer_b
 
 static mlff_status detect_in_c_locale(mlff_reader *reader, const char *format_name)
 {
-    locale_t callers = uselocale(atoms_c_locale());
+    locale_t callers = uselocale(base_c_locale());
     mlff_status status = detect_format(reader, format_name);
     uselocale(callers);
     return status;
@@ -352,7 +352,7 @@ mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out)
         return mlff_fail(reader->failed, "%s: not read further after an error in frame %lld", reader->name,
                          (long long)reader->n_frames);
     mlff_system *system = NULL;
-    locale_t callers = uselocale(atoms_c_locale());
+    locale_t callers = uselocale(base_c_locale());
     mlff_status status = reader->read_frame(reader, &system);
     uselocale(callers);
     if (status != MLFF_OK) {

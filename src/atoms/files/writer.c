@@ -228,7 +228,7 @@ mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, co
     const mlff_frame_results none = {.energy = NAN, .step = -1, .time_fs = NAN};
     const char *path = writer->appended ? writer->path : writer->output.path;
 
-    locale_t callers = uselocale(atoms_c_locale());
+    locale_t callers = uselocale(base_c_locale());
     writer->length = 0;
     mlff_status status = writer->format->make_frame(writer, path, system, results ? results : &none);
     uselocale(callers);

@@ -351,7 +351,9 @@ static mlff_status say_conditions(mlff_profile *profile, bool crowded)
         MLFF_TRY(say(profile,
                      "the processor's governor is \"%s\": its clock follows the load; set \"performance\" for steady times",
                      governor));
-    if (!crowded && load && cores && atof(load) > 0.5 + 0.5 * atof(cores))
+    double busy, n_cores;
+    if (!crowded && load && cores && base_parse_double(load, &busy) && base_parse_double(cores, &n_cores) &&
+        busy > 0.5 + 0.5 * n_cores)
         MLFF_TRY(say(
             profile,
             "the machine was busy when the run began (load %s on %s cores): times are longer and vary more than on an idle one",

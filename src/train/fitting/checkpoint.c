@@ -62,10 +62,12 @@ static mlff_status read_best(const model_weights *state, const char *path, mlff_
 {
     const char *text = weights_get(state, "best");
     double frames, atoms;
-    if (!text ||
-        sscanf(text, BEST_FORMAT("%lf"), &frames, &atoms, &best->loss, &best->energy_mae, &best->energy_rmse, &best->force_mae,
-               &best->force_rmse, &best->stress_mae) != 8 ||
-        !(frames >= 0 && frames < 1e15 && atoms >= 0 && atoms < 1e15))
+    locale_t callers = uselocale(base_c_locale());
+    const int n_read = text ? sscanf(text, BEST_FORMAT("%lf"), &frames, &atoms, &best->loss, &best->energy_mae,
+                                     &best->energy_rmse, &best->force_mae, &best->force_rmse, &best->stress_mae)
+                            : 0;
+    uselocale(callers);
+    if (n_read != 8 || !(frames >= 0 && frames < 1e15 && atoms >= 0 && atoms < 1e15))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: its errors of the best weights are not readable", path);
     best->n_frames = (int64_t)frames;
     best->n_atoms = (int64_t)atoms;

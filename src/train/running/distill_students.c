@@ -44,8 +44,10 @@ static mlff_status new_student(distill *d, const distill_data *data, uint64_t wi
     snprintf(features, sizeof features, "%d", c->n_features);
     snprintf(layers, sizeof layers, "%d", c->n_layers);
     snprintf(radial, sizeof radial, "%d", c->n_radial);
+    locale_t callers = uselocale(base_c_locale());
     snprintf(cutoff, sizeof cutoff, "%.17g", c->cutoff_angstrom);
     snprintf(core, sizeof core, "%.17g", d->core_repulsion);
+    uselocale(callers);
     snprintf(seed, sizeof seed, "%" PRIu64, with_seed);
     const mlff_setting settings[] = {{"n_features", features},
                                      {"n_layers", layers},

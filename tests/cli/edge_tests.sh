@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+# Tests of standard output by name, signals, limits of the system, and files of replicas; read by test_cli.sh, whose helpers they use.
+
+# /dev/stdout and its other names are -: with --quiet too, and not beside another output there.
+test_standard_output() {
+    model
+    water
+    run 0 eval model.safetensors water.xyz -o -
+    cp out frames
+    run 0 eval model.safetensors water.xyz --json -
+    grep -v compute_time_s out >results
+    local name
+    for name in /dev/stdout /dev/fd/1 /proc/self/fd/1; do
+        run 0 eval model.safetensors water.xyz -o $name
+        cmp out frames || fail "-o $name and -o - differ"
+        run 0 eval model.safetensors water.xyz -q -o $name
+        cmp out frames || fail "with --quiet -o $name and -o - differ"
+        run 0 eval model.safetensors water.xyz -q --json $name
+        grep -v compute_time_s out | cmp - results || fail "with --quiet --json $name and --json - differ"
+        refused 2 'cannot both have standard output' eval model.safetensors water.xyz -o $name --json -
+        refused 2 'cannot both have standard output' md model.safetensors water.xyz --n-steps 2 -o $name --json
+        refused 2 'needs a file, not standard output' md model.safetensors water.xyz --n-steps 2 --checkpoint $name
+    done
+}
+
+# A limit on the size of files is a failed write, not the end of the process by a signal.
+test_file_size_limit() {
+    model
+    run 0 md model.safetensors --system ethanol --n-steps 100 --every 2 --timestep 0.1 -o run.extxyz
+    (
+        ulimit -f 4
+        refused 1 'o.json: .*File too large' eval model.safetensors run.extxyz -q --json o.json
+        refused 1 'o.extxyz: .*File too large' eval model.safetensors run.extxyz -q -o o.extxyz
+        refused 1 'n.safetensors: .*File too large' new --arch painn -q -o n.safetensors
+        run 1 md model.safetensors --system ethanol --n-steps 100 --every 2 --timestep 0.1 -q -o grown.extxyz --checkpoint grown.restart
+        says 'grown.extxyz: .*File too large; the frames before it are kept' err
+    ) || exit 1
+    [ -s grown.restart ] || fail "the restart file of a run whose trajectory cannot grow is missing"
+}
+
+# ends_well SIGNAL ARGUMENTS…: the command, once it has printed a line of a step, ends by itself after the signal.
+ends_well() {
+    local signal=$1
+    shift
+    "$mlff" "$@" >out 2>err </dev/null &
+    local process=$!
+    for _ in $(seq 600); do
+        grep -qE '^ +10 ' out && break
+        sleep 0.05
+    done
+    kill -"$signal" $process
+    wait $process
+    is "$?" 130 "exit status after SIG$signal"
+}
+
+test_hangup() {
+    model
+    local endless="md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10"
+    ends_well HUP $endless -o run.extxyz --checkpoint run.restart
+    says 'interrupted after [0-9]+ of 1000000000 steps' err
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
+    run 0 eval model.safetensors run.extxyz
+    # nohup, whose process ignores it: only SIGTERM ends the run.
+    (
+        trap '' HUP
+        "$mlff" $endless >out 2>err </dev/null &
+        process=$!
+        for _ in $(seq 600); do
+            grep -qE '^ +10 ' out && break
+            sleep 0.05
+        done
+        kill -HUP $process
+        sleep 0.3
+        kill -0 $process || fail "an ignored SIGHUP ended the run"
+        kill -TERM $process
+        wait $process
+        is "$?" 130 "exit status after SIGTERM"
+    ) || exit 1
+}
+
+# Commands that compare starts have the usual SIGPIPE: `yes` would say "Broken pipe" otherwise.
+test_compare_pipe() {
+    "$mlff" compare --run 'yes | head -1' --run 'yes | head -1' --rounds 5 --repeat 1 --margin 100 >out 2>err </dev/null
+    [ -s out ] && [ ! -s err ] || fail "a command that compare started saw an ignored SIGPIPE"
+}
+
+# An untrained model that pulls two atoms onto each other: the metric of L-BFGS stays finite, and the other structure is kept.
+test_relax_collapse() {
+    "$mlff" new --arch painn --features 16 --layers 1 --rbf 8 --cutoff 4 -o pulls.safetensors >/dev/null 2>err || fail "mlff new"
+    cat >two.xyz <<'END'
+9
+
+C -4.92196480914482 1.53680877549233 -0.06612792847094
+C -3.41079303549336 1.45138155063184 -0.14009009720834
+H -5.22648850340463 2.28202241947302 0.66236410391492
+H -5.34004680800574 0.57895313793668 0.22257334141131
+H -5.33193076526251 1.80898014947387 -1.03229511269262
+H -3.00368348713509 1.18933429199764 0.83479697695625
+H -2.99557504133053 2.41817570143478 -0.41886385105291
+O -3.07553304550781 0.47652256654287 -1.09348059854212
+H -2.13350450471551 0.40432140701697 -1.15817683431555
+3
+
+O 0 0 0.119
+H 0 0.763 -0.477
+H 0 -0.763 -0.477
+END
+    run 0 relax pulls.safetensors two.xyz --max-steps 200 -o relaxed.extxyz
+    is "$(grep -c 'relax_end=converged' relaxed.extxyz)" 1 "structures that converged"
+    is "$(grep -c 'relax_end=max_steps' relaxed.extxyz)" 1 "structures that did not"
+}
+
+# Ctrl-C ends a relaxation within a structure that does not converge.
+test_relax_interrupted() {
+    model
+    "$mlff" relax model.safetensors --fmax 1e-9 --max-steps 1000000000 - >out 2>err < <(
+        printf '9\n\nC -4.92 1.54 -0.07\nC -3.41 1.45 -0.14\nH -5.23 2.28 0.66\nH -5.34 0.58 0.22\nH -5.33 1.81 -1.03\n'
+        printf 'H -3.00 1.19 0.83\nH -3.00 2.42 -0.42\nO -3.08 0.48 -1.09\nH -2.13 0.40 -1.16\n'
+    ) &
+    local process=$!
+    for _ in $(seq 200); do
+        grep -q 'max |F|' out && break
+        sleep 0.05
+    done
+    sleep 0.3
+    kill -TERM $process
+    for _ in $(seq 200); do
+        kill -0 $process 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -KILL $process 2>/dev/null && fail "SIGTERM did not end a relaxation within 10 s"
+    wait $process
+    is "$?" 130 "exit status of an interrupted relaxation"
+    says '^mlff: interrupted after' err && says 'stopped$'
+}
+
+# Files of replicas, whose names get a number, are compared with every input.
+test_replicas_overwrite() {
+    model
+    water
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 4 --every 2 -o run.dcd
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --replicas 2 --checkpoint r.restart
+    cp water.xyz top-1.xyz
+    ln -s model.safetensors m-0.xyz
+    ln -s r-1.restart t-1.xyz
+    sha256sum ./*.* >before.sums
+    refused 2 "top-1.xyz is the input 'top-1.xyz'" md model.safetensors run.dcd --topology top-1.xyz --replicas 2 -o top.xyz
+    refused 2 "top-1.xyz is the input 'top-1.xyz'" md model.safetensors top-1.xyz --replicas 2 --checkpoint top.xyz
+    refused 2 "m-0.xyz is the input 'model.safetensors'" md model.safetensors water.xyz --replicas 2 -o m.xyz
+    refused 2 "t-1.xyz is the restart file 'r-1.restart'" md model.safetensors water.xyz --replicas 2 --restart r.restart -o t.xyz
+    sha256sum -c --quiet before.sums || fail "a file was changed"
+}
+
+# The temperature of a trajectory with fixed atoms is that of the table: of 3 degrees of freedom for each atom that may move.
+test_analyze_fixed() {
+    model
+    printf '3\nProperties=species:S:1:pos:R:3:move_mask:L:1\nO 0 0 0.119 F\nH 0 0.763 -0.477 F\nH 0 -0.763 -0.477 T\n' >held.xyz
+    run 0 md model.safetensors held.xyz --timestep 0.1 --n-steps 400 --every 2 -o held.extxyz --json
+    cp out table
+    run 0 analyze held.extxyz --frame-time 0.2 --json
+    local k
+    for k in 0 100 200; do
+        close_to "$(value table thermo.$k.temperature_kelvin)" "$(value out temperature.values.$k)" 1e-6
+    done
+}
+
+# A structure that fails after some steps, here a crystal that is pressed to nothing, is written as it came.
+test_relax_failed() {
+    model --cutoff 2.5
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 0 -o crystal.extxyz
+    run 1 relax model.safetensors crystal.extxyz --cell --pressure 1e8 -o relaxed.extxyz
+    says 'frame 0: after [0-9]+ steps: system 0 repeats too often' err
+    says 'relax_end=failed' relaxed.extxyz
+    local file
+    for file in crystal relaxed; do
+        grep -o 'Lattice="[^"]*"' $file.extxyz >$file.numbers
+        grep '^Si' $file.extxyz | cut -d' ' -f1-4 >>$file.numbers
+    done
+    cmp crystal.numbers relaxed.numbers || fail "a structure that failed was changed"
+}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""What surrounds the engine in Python: a locale with a decimal comma, Ctrl-C, atoms at rest, constraints of ASE."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import unittest
+import warnings
+
+import numpy as np
+import support
+from ase.build import molecule
+from ase.constraints import FixAtoms, FixBondLength
+from ase.units import fs
+
+from mlff_distiller import Dynamics, MlffWarning, Model, analyze, relax, vibrations
+
+COMMA = """
+import json, locale, sys
+import numpy as np
+locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+assert locale.str(1.5) == "1,5"
+from ase.build import molecule
+from mlff_distiller import Model
+from mlff_distiller.distill import Teacher, label, sample
+from mlff_distiller.cuda.md_profiler import MDProfiler
+from mlff_distiller import StudentCalculator
+
+folder = sys.argv[1]
+model = Model.create("painn", elements="H,C,O", n_features=16, n_layers=1, cutoff=4.5, core_repulsion=0.7, seed=3)
+model.save(folder + "/painn.safetensors")
+Model.create("ani", elements="H,C,N,O", n_members=1, hidden="8,8,8", seed=3).save(folder + "/ani.safetensors")
+seeds = [molecule("CH3CH2OH")]
+label(Teacher(model), sample(Teacher(model), seeds, n_samples=12, methods=["thermal"], relax=False), folder + "/a.labels")
+result = MDProfiler(device="cpu").profile_md(StudentCalculator(model, device="cpu"), molecule("CH3CH2OH"), n_steps=30)
+load = result.data["environment"]["load_average_at_start"]
+assert "," not in load, load
+"""
+
+
+def comma_locale(folder):
+    """Environment in which de_DE.UTF-8 exists, or a skipped test."""
+    if not shutil.which("localedef"):
+        raise unittest.SkipTest("no localedef, which makes a locale with a decimal comma")
+    made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", f"{folder}/de_DE.UTF-8"], capture_output=True)
+    if not os.path.exists(f"{folder}/de_DE.UTF-8"):
+        raise unittest.SkipTest(f"localedef: {made.stderr.decode()[:200]}")
+    return {**os.environ, "LOCPATH": str(folder)}
+
+
+class TestLocale(unittest.TestCase):
+    def test_decimal_comma(self):
+        folder = support.scratch("locale")
+        folder.mkdir()
+        made = subprocess.run([sys.executable, "-c", COMMA, str(folder)], env=comma_locale(folder), capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr[-2000:])
+        # What was written there is read here.
+        same = Model.create("painn", elements="H,C,O", n_features=16, n_layers=1, cutoff=4.5, core_repulsion=0.7, seed=3)
+        same.save(support.scratch("painn-here.safetensors"))
+        self.assertEqual((folder / "painn.safetensors").read_bytes(), support.scratch("painn-here.safetensors").read_bytes())
+        self.assertIn("ANI", str(Model.load(folder / "ani.safetensors")))
+
+
+class TestInterrupt(unittest.TestCase):
+    def test_relax(self):
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), 2))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            relax([molecule("CH3CH2OH")], support.untrained(), fmax=1e-9, max_steps=10**12, device="cpu")
+
+
+class TestAtoms(unittest.TestCase):
+    def test_momenta_of_zero_are_momenta(self):
+        """Atoms with momenta, all zero, are at rest: nothing is drawn, and frames have a temperature."""
+        atoms = molecule("CH3CH2OH")
+        drawn = Dynamics(atoms, support.untrained(), temperature=300, device="cpu")
+        self.assertGreater(drawn.temperature, 200)
+        atoms.set_momenta(np.zeros((9, 3)))
+        self.assertEqual(Dynamics(atoms, support.untrained(), temperature=300, device="cpu").temperature, 0)
+        frames = []
+        for k in range(120):
+            atoms.set_velocities(np.full((9, 3), 1e-3 / fs) * np.sin(0.1 * k) * np.arange(9)[:, None])
+            frames.append(atoms.copy())
+        found = analyze(frames, frame_fs=1.0)
+        self.assertEqual(found.temperatures[0], 0)
+        self.assertIsNotNone(found.vdos)
+
+    def test_temperature_with_fixed_atoms(self):
+        atoms = molecule("CH3CH2OH")
+        atoms.set_constraint(FixAtoms([0, 1, 2, 3, 4, 5]))
+        atoms.set_momenta(np.ones((9, 3)))
+        (temperature,) = analyze([atoms], geometry=True).temperatures
+        self.assertAlmostEqual(temperature, atoms.get_temperature(), delta=1e-4 * temperature)  # of 9 degrees, as ASE's
+
+    def test_constraints_that_are_left_out(self):
+        atoms = molecule("CH3CH2OH")
+        atoms.set_constraint(FixBondLength(0, 1))
+        calls = (
+            lambda: Dynamics(atoms, support.untrained(), device="cpu"),
+            lambda: relax([atoms], support.untrained(), max_steps=1, device="cpu"),
+            lambda: vibrations(atoms, support.untrained(), device="cpu"),
+        )
+        for call in calls:
+            with self.assertWarnsRegex(MlffWarning, "FixBondLengths?: only FixAtoms is obeyed"):
+                call()
+        atoms.set_constraint(FixAtoms([0]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", MlffWarning)
+            calls[0]()
+
+
+if __name__ == "__main__":
+    unittest.main()
