@@ -63,6 +63,9 @@ MLFF_API mlff_status mlff_system_add_fixed(mlff_system *system);
 MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *name);
 /* |det cell| in Å³; 0 without a cell. */
 MLFF_API double mlff_system_volume(const mlff_system *system);
+/* K, of the velocities of atoms that may move, and of 3 degrees of freedom for each of them, less 3 of the whole where several atoms
+ * and none fixed move; NaN without velocities or without an atom that may move. */
+MLFF_API double mlff_system_temperature(const mlff_system *system);
 /* "C9H8O4", Hill order, into text of at least 64 bytes (cut with "…" if longer). */
 MLFF_API void mlff_system_formula(const mlff_system *system, char *text, size_t text_bytes);
 
@@ -321,8 +324,8 @@ MLFF_API mlff_relax_options mlff_relax_options_default(void);
 typedef enum mlff_relax_end {
     MLFF_RELAX_CONVERGED = 0,
     MLFF_RELAX_STEPS = 1,  /* max_steps were made before the limit was reached */
-    MLFF_RELAX_FAILED = 2, /* its forces could not be computed: `error` says why */
-    MLFF_RELAX_STOPPED = 3 /* `next` or `done` ended the run */
+    MLFF_RELAX_FAILED = 2, /* its forces could not be computed: `error` says why; the system is as it came, without velocities */
+    MLFF_RELAX_STOPPED = 3 /* the run ended before: see mlff_relax_queue */
 } mlff_relax_end;
 
 typedef struct mlff_relaxed {
@@ -336,12 +339,13 @@ typedef struct mlff_relaxed {
 } mlff_relaxed;
 
 /* Where structures come from and go to. Systems are borrowed from `next` until `done`, and are changed (velocities are
- * removed); they end in any order. Each function may return MLFF_ERR_INTERRUPTED: those under way then end as
- * MLFF_RELAX_STOPPED. */
+ * removed); they end in any order. `next` and `done` may return MLFF_ERR_INTERRUPTED, and `stopped` not 0: those under way then
+ * end as MLFF_RELAX_STOPPED. */
 typedef struct mlff_relax_queue {
     mlff_status (*next)(void *context, mlff_system **system_out); /* NULL in it at the end */
     mlff_status (*done)(void *context, mlff_system *system, const mlff_relaxed *result);
     void *context;
+    int (*stopped)(void *context); /* NULL, or asked before each step; not 0 ends the run with MLFF_ERR_INTERRUPTED */
 } mlff_relax_queue;
 
 #ifdef __cplusplus

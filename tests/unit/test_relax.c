@@ -292,7 +292,7 @@ static void fixed_cell(void **state)
         options.force_limit = 0.001;
         for (int c = 0; c < 3; c++) system->positions[c] += 0.2 / sqrt(3);
         assert_int_equal(count_operations(system), 6);
-        assert_ok(mlff_relax(evaluator, &options, &(mlff_relax_queue){first_only, moved, &next}));
+        assert_ok(mlff_relax(evaluator, &options, &(mlff_relax_queue){first_only, moved, &next, NULL}));
         const int n = count_operations(system);
         if (n < 6) fail_msg("optimizer %d: %d of 6 operations remain", optimizer, n);
         mlff_system_destroy(system);

@@ -13,6 +13,7 @@ typedef struct queue {
     double energies[N_STRUCTURES];
     int n_taken, n_back[N_STRUCTURES], n_done, fails_at; // fails_at: the number of the structure whose report fails, or -1
     int refuses_at;                                      // the number of the structure that cannot be read, or -1
+    int steps_left;                                      // steps after which the run is stopped, or -1
     pthread_t caller;
 } queue;
 
@@ -35,6 +36,13 @@ static mlff_status done(void *context, mlff_system *system, const mlff_relaxed *
         q->energies[k] = result->energy;
     }
     return q->n_done++ == q->fails_at ? mlff_fail(MLFF_ERR_IO, "report %d", q->fails_at) : MLFF_OK;
+}
+
+static int stopped(void *context)
+{
+    queue *q = context;
+    assert_true(pthread_equal(pthread_self(), q->caller));
+    return q->steps_left >= 0 && q->steps_left-- == 0;
 }
 
 static bool on_gpu(void)
@@ -60,7 +68,7 @@ static mlff_status relax_all(queue *q, const mlff_model *model, int n_threads, i
         for (int i = 0; i < 3 * q->systems[k]->n_atoms; i++) q->systems[k]->positions[i] += 0.05 * sin(1 + 3 * i + 7 * k);
     }
     assert_ok(mlff_evaluator_create(model, &options, &evaluator));
-    const mlff_status status = mlff_relax(evaluator, &relax, &(mlff_relax_queue){next, done, q});
+    const mlff_status status = mlff_relax(evaluator, &relax, &(mlff_relax_queue){next, done, q, stopped});
     mlff_evaluator_destroy(evaluator);
     for (int k = 0; k < N_STRUCTURES; k++) {
         if (q->n_back[k] != (k < q->n_taken)) fail_msg("structure %d was given back %d times", k, q->n_back[k]);
@@ -81,7 +89,7 @@ static void test_threads(void **state)
 {
     (void)state;
     mlff_model *model = small_model();
-    queue one = {.fails_at = -1, .refuses_at = -1}, many = one, alone = one;
+    queue one = {.fails_at = -1, .refuses_at = -1, .steps_left = -1}, many = one, alone = one;
     assert_ok(relax_all(&one, model, 1, 4));
     assert_ok(relax_all(&many, model, 4, 5));
     assert_ok(relax_all(&alone, model, 1, 1));
@@ -97,13 +105,17 @@ static void test_failures(void **state)
     (void)state;
     mlff_model *model = small_model();
     for (int at = 0; at < N_STRUCTURES; at += on_gpu() ? 6 : 3) { // kernels are slow where they are emulated
-        queue q = {.fails_at = at, .refuses_at = -1};
+        queue q = {.fails_at = at, .refuses_at = -1, .steps_left = -1};
         assert_int_equal(relax_all(&q, model, 3, 4), MLFF_ERR_IO);
         assert_non_null(strstr(mlff_last_error(), "report"));
-        q = (queue){.fails_at = -1, .refuses_at = at};
+        q = (queue){.fails_at = -1, .refuses_at = at, .steps_left = -1};
         assert_int_equal(relax_all(&q, model, 3, 4), MLFF_ERR_FORMAT);
         assert_non_null(strstr(mlff_last_error(), "structure"));
         assert_int_equal(q.n_taken, at);
+    }
+    for (int n_steps = 0; n_steps < 9; n_steps += 4) {
+        queue q = {.fails_at = -1, .refuses_at = -1, .steps_left = n_steps};
+        assert_int_equal(relax_all(&q, model, 3, 4), MLFF_ERR_INTERRUPTED);
     }
     mlff_model_destroy(model);
 }

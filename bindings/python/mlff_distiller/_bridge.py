@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from types import FrameType, TracebackType
@@ -28,6 +29,7 @@ from . import _structs as s
 from ._arrays import charge_and_spin, host_array
 from ._devices import Device
 from ._handles import Handle
+from .errors import MlffWarning
 
 MASKS = {"energy": lib.ENERGY, "forces": lib.FORCES, "stress": lib.STRESS}
 
@@ -324,6 +326,19 @@ def check_atoms(atoms: Any) -> None:
         raise TypeError(f"{atoms!r:.60} in place of ASE's Atoms")
 
 
+def warn_of_constraints(atoms: Any) -> None:
+    """MlffWarning for constraints of ASE that the engine does not have: the caller's caller is named."""
+    check_atoms(atoms)
+    constraints = getattr(atoms, "constraints", None)
+    if not constraints:
+        return
+    from ase.constraints import FixAtoms
+
+    others = sorted({type(c).__name__ for c in constraints if not isinstance(c, FixAtoms)})
+    if others:
+        warnings.warn(f"{', '.join(others)}: only FixAtoms is obeyed here, other constraints are left out", MlffWarning, stacklevel=3)
+
+
 def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool = False) -> int:
     """A C system of ASE's atoms; `index` goes into its label_energy. With `fixed` FixAtoms too, with `motion` also velocities and masses."""
     check_atoms(atoms)
@@ -344,7 +359,7 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool 
 
         lib.core.mlff_system_add_masses(address)
         doubles(system.masses, n)[:] = atoms.get_masses()
-        if np.any(atoms.get_velocities()):
+        if atoms.has("momenta"):
             lib.core.mlff_system_add_velocities(address)
             doubles(system.velocities, (n, 3))[:] = atoms.get_velocities() * fs
     if (motion or fixed) and atoms.constraints:

@@ -237,10 +237,11 @@ class mlff_relaxed(Structure):
 
 RELAX_NEXT = CFUNCTYPE(Status, c_void_p, c_void_p)
 RELAX_DONE = CFUNCTYPE(Status, c_void_p, c_void_p, c_void_p)
+RELAX_STOPPED = CFUNCTYPE(c_int, c_void_p)
 
 
 class mlff_relax_queue(Structure):
-    _fields_ = [("next", RELAX_NEXT), ("done", RELAX_DONE), ("context", c_void_p)]
+    _fields_ = [("next", RELAX_NEXT), ("done", RELAX_DONE), ("context", c_void_p), ("stopped", RELAX_STOPPED)]
 
 
 GEOMETRY_BINS = 500

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, system_from_atoms
+from ._bridge import doubles, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
 from .errors import MlffFormatError, MlffUsageError
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 _LAGS = 200
-_BOLTZMANN = 8.617333262e-5  # eV/K
-_EV_PER_AMU = 103.642696  # (Å/fs)²
 
 
 @dataclass
@@ -113,7 +111,7 @@ class Analysis:
     Args:
         n_frames: that were read.
         energies: eV, of each frame.
-        temperatures: K, of each frame, of 3N - 3 degrees of freedom.
+        temperatures: K, of each frame, of 3N - 3 degrees of freedom; with fixed atoms of 3 for each other atom.
         rdf: of frames that are periodic along three axes.
         lags: fs, at most 200.
         msd: Å², the mean square displacement after each lag.
@@ -223,17 +221,6 @@ def _systems(
         lib.core.mlff_reader_destroy(reader)
 
 
-def _temperature(system: s.mlff_system) -> float:
-    n = system.n_atoms
-    v = doubles(system.velocities, (n, 3))
-    if system.masses:
-        masses = doubles(system.masses, n)
-    else:
-        masses = np.array([lib.core.mlff_element_mass(z) for z in (c_int * n).from_address(system.species)])
-    twice = float(_EV_PER_AMU * (masses[:, None] * v**2).sum())
-    return twice / (_BOLTZMANN * (3 * n - 3 if n > 1 else 3))
-
-
 class _Accumulators:
     """What gathers the frames; those that the first frame does not allow stay empty."""
 
@@ -337,7 +324,7 @@ def analyze(
             gathered.add(address)
             n_frames += 1
             energies.append(system.label_energy)
-            temperatures.append(_temperature(system) if system.velocities else np.nan)
+            temperatures.append(lib.core.mlff_system_temperature(address))
         if n_frames == 0:
             raise MlffFormatError("the input holds no frame")
         found = Analysis(n_frames)
@@ -374,6 +361,7 @@ def vibrations(
         MlffLimitError: for more than 400 atoms that may move.
     """
     evaluator = Evaluator(model, device, precision, n_threads=n_threads)
+    warn_of_constraints(atoms)
     address = system_from_atoms(atoms, 0, motion=True)
     out = s.mlff_vibrations()
     try:

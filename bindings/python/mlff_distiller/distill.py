@@ -316,7 +316,7 @@ def sample(
     """Structures around seeds, for a teacher to label; deterministic in `seed`.
 
     Args:
-        methods: some of "modes", "thermal", "rattle", "md", "pairs" (mlff sample --help says what they do).
+        methods: some of "modes", "thermal", "rattle", "md", "pairs", or one text, as "modes,md" (mlff sample --help says what they do).
             None: modes, rattle, md and pairs.
         temperatures: K, at most eight.
         relax: the teacher relaxes the seeds first.
@@ -333,7 +333,7 @@ def sample(
     if not 1 <= len(temperatures) <= 8:
         raise MlffUsageError(f"{len(temperatures)} temperatures; give 1 to 8")
     asked.n_samples, asked.relax, asked.seed = n_samples, int(relax), seed
-    asked.methods = ",".join(methods) if methods is not None else None
+    asked.methods = methods if methods is None or isinstance(methods, str) else ",".join(methods)
     asked.n_temperatures = len(temperatures)
     asked.temperatures[: len(temperatures)] = list(temperatures)
     chosen, starts, made = _as_teacher(teacher), _Samples(seeds), _Samples()

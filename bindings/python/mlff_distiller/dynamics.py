@@ -24,7 +24,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, system_from_atoms
+from ._bridge import doubles, system_from_atoms, warn_of_constraints
 from ._handles import Handle, exclusive
 from ._values import as_c
 from .engine import Array, Evaluator, Model
@@ -69,13 +69,14 @@ def _options(
 
 def _make_system(atoms: Atoms, options: s.mlff_dynamics_options) -> Handle:
     """A C system with velocities, drawn where the atoms have none."""
+    warn_of_constraints(atoms)
     address = system_from_atoms(atoms, 0, motion=True)
     system = Handle(lib.core.mlff_system_destroy, address=address)
-    if np.any(atoms.get_velocities()):
+    if atoms.has("momenta"):
         return system
     lib.core.mlff_system_thermalize(system, options.temperature_kelvin, options.seed)
     # Langevin dynamics drives the motion of the whole too, which drawn velocities do not have: 3 degrees of freedom more.
-    if options.ensemble == 1 and len(atoms) > 1 and not atoms.constraints:
+    if options.ensemble == 1 and len(atoms) > 1 and not s.mlff_system.from_address(address).fixed:
         doubles(s.mlff_system.from_address(address).velocities, 3 * len(atoms))[:] *= math.sqrt(len(atoms) / (len(atoms) - 1))
     return system
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, system_from_atoms
+from ._bridge import Interrupts, doubles, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def relax(
     from ase.calculators.singlepoint import SinglePointCalculator
 
     given = list(structures)
+    for atoms in given:
+        warn_of_constraints(atoms)
     evaluator = Evaluator(model, device, precision, n_threads=n_threads)
     if optimizer not in _OPTIMIZERS:
         raise ValueError(f"optimizer '{optimizer}' is unknown; use lbfgs or fire")
@@ -127,12 +129,17 @@ def relax(
             failures.append(problem)
             return lib.CALLBACK
 
-    queue = s.mlff_relax_queue(s.RELAX_NEXT(next_system), s.RELAX_DONE(done), None)
+    interrupts = Interrupts()
+    stopped = s.RELAX_STOPPED(lambda _: int(interrupts.pending))
+    queue = s.mlff_relax_queue(s.RELAX_NEXT(next_system), s.RELAX_DONE(done), None, stopped)
     try:
-        status = lib.core.mlff_relax(evaluator._handle, byref(options), byref(queue))
+        with interrupts:
+            status = lib.core.mlff_relax(evaluator._handle, byref(options), byref(queue))
     finally:
         for address in index_of:
             lib.core.mlff_system_destroy(address)
+    if interrupts.pending:
+        raise KeyboardInterrupt
     if failures:
         raise failures[0]
     if status != lib.OK:

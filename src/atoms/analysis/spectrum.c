@@ -49,6 +49,11 @@ static void angular_velocity(const double inertia[9], const double L[3], double 
 void spectrum_velocities(const mlff_system *system, double *out)
 {
     double mass = 0, center[3] = {0}, drift[3] = {0}, inertia[9] = {0}, L[3] = {0}, omega[3] = {0};
+    for (int i = 0; system->fixed && i < system->n_atoms; i++)
+        if (system->fixed[i]) {
+            memcpy(out, system->velocities, 3 * (size_t)system->n_atoms * sizeof *out);
+            return;
+        }
     for (int i = 0; i < system->n_atoms; i++) {
         mass += atoms_mass(system, i);
         for (int c = 0; c < 3; c++) {

@@ -13,7 +13,7 @@ mlff_status spectrum_of(const double *velocities, int64_t n_frames, const double
                         double *spectrum, double *step_out);
 
 /* Velocities of the vibrations alone, out[n_atoms][3]: without the motion of the center of mass and, where nothing repeats, the
- * rotation of the whole. The system has velocities. */
+ * rotation of the whole; with fixed atoms they are taken as they are. The system has velocities. */
 void spectrum_velocities(const mlff_system *system, double *out);
 
 #endif

@@ -16,6 +16,7 @@
 #define TORSION 1.0
 #define FLOOR 1.0f      // eV/Å²: translations, rotations and what else no coordinate holds
 #define LEAST_RHO 0.2   // a stretch of 0.27 eV/Å², below FLOOR
+#define SHORTEST 0.4    // Å: nearer atoms count as this far, or their bends would be too stiff for a factor in float32
 #define FARTHEST 2.7    // sums of the radii: exp(1 - 2.7) is less than LEAST_RHO
 #define BONDED_RHO 0.74 // r < 1.3 times the sum of the radii
 
@@ -55,12 +56,12 @@ static void cross(const double *a, const double *b, double out[3])
     for (int c = 0; c < 3; c++) out[c] = a[(c + 1) % 3] * b[(c + 2) % 3] - a[(c + 2) % 3] * b[(c + 1) % 3];
 }
 
-// From atom i to atom j: the unit vector; returns the distance.
+// From atom i to atom j: the unit vector, shorter of atoms nearer than SHORTEST; returns the distance, SHORTEST or more.
 static double direction(const builder *b, int i, int j, double unit[3])
 {
     const double *at = b->system->positions;
     for (int c = 0; c < 3; c++) unit[c] = at[3 * j + c] - at[3 * i + c];
-    const double r = sqrt(dot3(unit, unit));
+    const double r = fmax(sqrt(dot3(unit, unit)), SHORTEST);
     for (int c = 0; c < 3; c++) unit[c] /= r;
     return r;
 }

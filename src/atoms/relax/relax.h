@@ -27,6 +27,7 @@ typedef struct relaxation {
     size_t n;       /* variables */
     double *x;      /* [n] */
     double *force;  /* [n] minus the gradient */
+    double *start;  /* [n_atoms][3] positions */
     double cell[9]; /* undeformed */
     double deformation[9];
     double energy, start_energy; /* eV, without P V */
@@ -55,6 +56,8 @@ typedef struct relaxation {
 /* Fails with MLFF_ERR_VALUE for a cell that cannot relax, MLFF_ERR_MEMORY. `system` is changed by relaxation_step. */
 mlff_status relaxation_create(mlff_system *system, const relax_settings *settings, relaxation *r);
 void relaxation_destroy(relaxation *r);
+/* Puts positions and cell back to where they began. */
+void relaxation_undo(relaxation *r);
 /* Takes the energy, forces [n_atoms][3] and, where the cell relaxes, virial [3][3] eV of the system as it stands. */
 void relaxation_put(relaxation *r, double energy, const double *forces, const double *virial);
 bool relaxation_converged(const relaxation *r);

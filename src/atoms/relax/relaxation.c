@@ -44,10 +44,11 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
     const bool lbfgs = settings->optimizer == MLFF_LBFGS;
     *r = (relaxation){
         .system = system, .settings = *settings, .n = n, .timestep = 0.1, .mixing = 0.1, .kernels = relax_kernels_get()};
-    double *at = r->block = base_alloc(n * (lbfgs ? 5 + 2 * LBFGS_PAIRS : 3), sizeof *at, "a relaxation");
+    double *at = r->block = base_alloc(n * (lbfgs ? 6 + 2 * LBFGS_PAIRS : 4), sizeof *at, "a relaxation");
     if (!at) return MLFF_ERR_MEMORY;
     r->x = at, at += n;
     r->force = at, at += n;
+    r->start = at, at += n;
     if (lbfgs) {
         r->last_x = at, at += n;
         r->last_force = at, at += n;
@@ -61,6 +62,7 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
     system->velocities = NULL;
     memcpy(r->cell, system->cell, sizeof r->cell);
     memcpy(r->x, system->positions, n_coordinates * sizeof *r->x);
+    memcpy(r->start, system->positions, n_coordinates * sizeof *r->start);
     for (int k = 0; k < 9; k++) r->deformation[k] = k % 4 == 0;
     if (settings->cell && settings->keep_symmetry && (status = prepare_symmetry(r)) != MLFF_OK) {
         relaxation_destroy(r);
@@ -68,6 +70,12 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
     }
     for (int k = 0; k < 9 && settings->cell; k++) r->x[n_coordinates + (size_t)k] = r->deformation[k] * system->n_atoms;
     return MLFF_OK;
+}
+
+void relaxation_undo(relaxation *r)
+{
+    memcpy(r->system->positions, r->start, 3 * (size_t)r->system->n_atoms * sizeof *r->start);
+    memcpy(r->system->cell, r->cell, sizeof r->cell);
 }
 
 void relaxation_destroy(relaxation *r)

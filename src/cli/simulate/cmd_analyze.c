@@ -64,19 +64,6 @@ static mlff_status add_value(frame_series *series, double value)
     return status;
 }
 
-// Of 3N - 3 degrees of freedom, or 3N of a single atom: with the motion of the whole, which a trajectory does not tell apart.
-static double temperature_of(const mlff_system *system)
-{
-    const double ev_per_amu = 103.642696; // (Å/fs)²
-    double energy = 0;
-    for (int i = 0; i < system->n_atoms; i++) {
-        const double *v = system->velocities + 3 * (size_t)i;
-        const double mass = system->masses ? system->masses[i] : mlff_element_mass(system->species[i]);
-        energy += 0.5 * mass * ev_per_amu * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
-    }
-    return 2 * energy / (8.617333262e-5 * (system->n_atoms > 1 ? 3 * system->n_atoms - 3 : 3));
-}
-
 static mlff_status add_frame(analysis *run, const mlff_system *system)
 {
     mlff_status status = MLFF_OK;
@@ -88,7 +75,7 @@ static mlff_status add_frame(analysis *run, const mlff_system *system)
     if (isfinite(system->label_energy) && run->energy.n == (size_t)run->n_frames)
         MLFF_TRY(add_value(&run->energy, system->label_energy));
     if (system->velocities && run->temperature.n == (size_t)run->n_frames)
-        MLFF_TRY(add_value(&run->temperature, temperature_of(system)));
+        MLFF_TRY(add_value(&run->temperature, mlff_system_temperature(system)));
 done:
     return status;
 }

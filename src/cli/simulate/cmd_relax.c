@@ -160,6 +160,12 @@ static mlff_status finished(void *context, mlff_system *system, const mlff_relax
     return status == MLFF_OK && cli_interrupted() ? mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted") : status;
 }
 
+static int stopped(void *context)
+{
+    (void)context;
+    return cli_interrupted();
+}
+
 static void summarize(relaxing *run, bool partial)
 {
     const double seconds = (double)(mlff_clock_ns() - run->begun_ns) * 1e-9;
@@ -238,7 +244,7 @@ static int run_relax(cli_arguments *arguments)
         cli_json_object(&run.json, NULL);
         cli_json_array(&run.json, "structures");
     }
-    relaxed = mlff_relax(run.setup.evaluator, &run.options, &(mlff_relax_queue){next, finished, &run});
+    relaxed = mlff_relax(run.setup.evaluator, &run.options, &(mlff_relax_queue){next, finished, &run, stopped});
     if (relaxed == MLFF_OK || relaxed == MLFF_ERR_INTERRUPTED) {
         const mlff_status written = write_finished(&run, SIZE_MAX);
         if (written != MLFF_OK) relaxed = written;
@@ -275,10 +281,10 @@ const cli_command relax_command = {
     .details =
         "Relaxes every frame of INPUT (- is standard input), --batch of them at once; a finished one is replaced by the next.\n"
         "Fixed atoms do not move. The output has the structures in the order of INPUT, with energy, forces, relax_steps and\n"
-        "relax_end: converged or max_steps. If the forces of a structure cannot be computed, its name and the reason are\n"
-        "printed, it is written unchanged with relax_end=failed, the others continue, and the exit status is 1. With --cell\n"
-        "the minimum is that of E + P V, and a crystal of up to 400 atoms keeps its initial symmetry (lattice to 1e-4, atoms\n"
-        "to 0.001 Å).",
+        "relax_end: converged, max_steps, or stopped (by Ctrl-C, without energy). If the forces of a structure cannot be\n"
+        "computed, its name and the reason are printed, it is written unchanged with relax_end=failed, the others continue,\n"
+        "and the exit status is 1. With --cell the minimum is that of E + P V, and a crystal of up to 400 atoms keeps its\n"
+        "initial symmetry (lattice to 1e-4, atoms to 0.001 Å).",
     .examples = "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
                 "mlff relax silicon.safetensors POSCAR -o relaxed.extxyz --cell --pressure 10000",
     .options = options,

@@ -2,6 +2,7 @@
 // evaluator_relax.c: many structures relaxed at once: a slot for each of the batch, filled again when its structure has ended. With a GPU the
 // slots are two lanes: while the GPU computes the forces of one, the host makes the steps of the other. Which structures share a lane depends
 // on their numbers of steps alone, so that runs repeat to the bit.
+#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -181,9 +182,14 @@ static mlff_status compute_each(lane *l)
             continue;
         }
         if (status == MLFF_ERR_MEMORY || status == MLFF_ERR_DEVICE) return status;
+        relaxation *r = &l->slots[s];
         char cause[600];
-        snprintf(cause, sizeof cause, "%s", mlff_last_error());
-        status = report(l->run, &l->slots[s], l->systems[s], MLFF_RELAX_FAILED, NULL, cause);
+        if (r->n_steps > 0)
+            snprintf(cause, sizeof cause, "after %" PRId64 " step%s: %s", r->n_steps, base_plural(r->n_steps), mlff_last_error());
+        else
+            snprintf(cause, sizeof cause, "%s", mlff_last_error());
+        relaxation_undo(r);
+        status = report(l->run, r, l->systems[s], MLFF_RELAX_FAILED, NULL, cause);
         remove_slot(l, s);
         if (status != MLFF_OK) return status;
     }
@@ -288,6 +294,7 @@ static mlff_status relax_all(relax_run *run)
     while (computing) {
         lane *now = computing, *other = &run->lanes[run->n_lanes - 1 - (now - run->lanes)];
         if ((status = finish_forces(now)) != MLFF_OK) return status;
+        if (run->queue.stopped && run->queue.stopped(run->queue.context)) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
         computing = other != now && other->n > 0 ? other : NULL;
         if (computing) start_forces(computing);
         status = move_all(now);
