@@ -144,10 +144,10 @@ test_replicas_overwrite() {
     ln -s model.safetensors m-0.xyz
     ln -s r-1.restart t-1.xyz
     sha256sum ./*.* >before.sums
-    refused 2 "top-1.xyz is the input 'top-1.xyz'" md model.safetensors run.dcd --topology top-1.xyz --replicas 2 -o top.xyz
-    refused 2 "top-1.xyz is the input 'top-1.xyz'" md model.safetensors top-1.xyz --replicas 2 --checkpoint top.xyz
-    refused 2 "m-0.xyz is the input 'model.safetensors'" md model.safetensors water.xyz --replicas 2 -o m.xyz
-    refused 2 "t-1.xyz is the restart file 'r-1.restart'" md model.safetensors water.xyz --replicas 2 --restart r.restart -o t.xyz
+    refused 2 "would overwrite the input 'top-1.xyz'" md model.safetensors run.dcd --topology top-1.xyz --replicas 2 -o top.xyz
+    refused 2 "would overwrite the input 'top-1.xyz'" md model.safetensors top-1.xyz --replicas 2 --checkpoint top.xyz
+    refused 2 "would overwrite the input 'model.safetensors'" md model.safetensors water.xyz --replicas 2 -o m.xyz
+    refused 2 "t-1.xyz would overwrite the restart file 'r-1.restart'" md model.safetensors water.xyz --replicas 2 --restart r.restart -o t.xyz
     sha256sum -c --quiet before.sums || fail "a file was changed"
 }
 

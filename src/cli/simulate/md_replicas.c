@@ -80,13 +80,18 @@ int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_ta
     const char *const outputs[] = {task->output, task->checkpoint};
     const replicas_run run = {.task = task};
     int exit_status = CLI_GOOD;
-    char name[PATH_MAX];
+    char name[PATH_MAX], restart[PATH_MAX];
     for (int k = 0; k < task->n; k++)
         for (int o = 0; o < 2 && exit_status == CLI_GOOD; o++) {
             if (!outputs[o]) continue;
             exit_status = cli_exit(name_of(&run, outputs[o], k, name));
             // Different names of options give different names of replicas' files.
             if (exit_status == CLI_GOOD) exit_status = cli_files_check_another(arguments, options[o], name, false);
+            // A restart file is replaced by the next one, but not by frames.
+            if (exit_status != CLI_GOOD || o == 1 || !task->restart) continue;
+            exit_status = cli_exit(name_of(&run, task->restart, k, restart));
+            if (exit_status == CLI_GOOD && cli_overwrites(name, restart))
+                exit_status = cli_usage_error(arguments, "%s would overwrite the restart file '%s'; give another name", name, restart);
         }
     return exit_status;
 }

@@ -109,17 +109,20 @@ void cli_progress(const char *format, ...) MLFF_PRINTF(1, 2);
 void cli_progress_steps(const char *what, int64_t step, int64_t n_steps, int64_t start_ns);
 void cli_progress_clear(void);
 
-// From now on Ctrl-C and SIGTERM ask the command to end well; the second one kills it.
+// From now on Ctrl-C, SIGTERM and SIGHUP (unless it is ignored) ask the command to end well; the second one kills it.
 void cli_interrupt_catch(void);
 bool cli_interrupted(void);
-// The process that SIGTERM is passed on to from now on (Ctrl-C reaches it from the terminal), or, negative, a process group of its
-// own, to which both are passed on; 0: none.
+// The process that SIGTERM and SIGHUP are passed on to from now on (Ctrl-C reaches it from the terminal), or, negative, a process group
+// of its own, to which all are passed on; 0: none.
 void cli_child_set(int process);
 
 // Columns of the terminal on stdout, between 60 and 160; 100 where there is none.
 int cli_width(void);
 
 /* ---- files of a command line: cli_files.c ------------------------------------------------------- */
+
+// Outputs named /dev/stdout, /dev/fd/1 or /proc/self/fd/1 become "-".
+void cli_files_name_stdout(cli_arguments *arguments);
 
 // Refuses a command line where an output is also an input or another output. Called for every command before it runs: an option
 // shown with FILE is an output unless cli_files.c lists it as an input, every argument is an input. An exit status.

@@ -54,6 +54,24 @@ static bool file_of_option(const cli_option *option, const char *value, named_fi
     return true;
 }
 
+static bool is_stdout(const char *path)
+{
+    static const char *const names[] = {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", NULL};
+    return is_listed(path, names);
+}
+
+void cli_files_name_stdout(cli_arguments *arguments)
+{
+    named_file file;
+    for (int i = 0; i < arguments->n_given; i++) {
+        const int row = arguments->given_row[i];
+        if (!file_of_option(&arguments->command->options[row], arguments->given_value[i], &file) || !file.output) continue;
+        if (!is_stdout(file.path)) continue;
+        if (arguments->values[row] == arguments->given_value[i]) arguments->values[row] = "-";
+        arguments->given_value[i] = "-";
+    }
+}
+
 bool cli_outputs_collide(const char *a, const char *b)
 {
     return a && b && strcmp(a, "-") != 0 && strcmp(b, "-") != 0 && !base_is_stream(a) && base_same_file(a, b);

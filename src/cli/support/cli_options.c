@@ -152,6 +152,7 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
                                arguments.n_positional == 0 ? "an argument is missing" : "another argument is missing");
     if (arguments.n_positional > command->max_positional)
         return cli_usage_error(&arguments, "'%s' is one argument too many", arguments.positional[command->max_positional]);
+    cli_files_name_stdout(&arguments);
     const int exit_status = cli_files_check(&arguments);
     if (arguments.quiet && exit_status == CLI_GOOD && !cli_quiet(wants_output(&arguments))) return CLI_FAILED;
     return exit_status == CLI_GOOD ? command->run(&arguments) : exit_status;

@@ -20,6 +20,7 @@ static int64_t progress_time_ns;
 static volatile sig_atomic_t interrupted, child; // child: see cli_child_set
 static timer_t reminder;                         // sends SIGALRM once a signal has come
 static bool repeats;                             // there is such a timer
+static bool hangs_up;                            // SIGHUP is caught: it was not ignored, as by nohup
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
 
@@ -119,6 +120,7 @@ void cli_output_start(void)
 {
     reserve_descriptors();
     signal(SIGPIPE, SIG_IGN); // a reader that leaves early shows up as a failed write
+    signal(SIGXFSZ, SIG_IGN); // so does a limit on the size of files
     mlff_warning_handler_set(warn_once, NULL);
 }
 
@@ -205,16 +207,17 @@ void cli_progress_clear(void)
 
 /* ---- interruption ------------------------------------------------------------------------------------- */
 
-// Only calls that are safe in a handler. With the default restored, the next signal of either kind kills.
+// Only calls that are safe in a handler. With the default restored, the next signal of any of these kinds kills.
 static void on_signal(int number)
 {
     static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
     static const struct itimerspec each_tenth = {{.tv_nsec = 100000000}, {.tv_nsec = 100000000}};
     interrupted = 1;
     if (repeats) timer_settime(reminder, 0, &each_tenth, NULL);
-    if (child < 0 || (child > 0 && number == SIGTERM)) kill((pid_t)child, number);
+    if (child < 0 || (child > 0 && number != SIGINT)) kill((pid_t)child, number);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    if (hangs_up) signal(SIGHUP, SIG_DFL);
     if (isatty(STDERR_FILENO)) {
         ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
         (void)written;
@@ -230,7 +233,7 @@ static void on_reminder(int number)
 // a wait begins, or after its sleep has ended and before the process runs again; so SIGALRM repeats it ten times a second.
 void cli_interrupt_catch(void)
 {
-    struct sigaction action = {.sa_handler = on_reminder, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_reminder, .sa_flags = SA_RESTART}, callers;
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
@@ -238,6 +241,8 @@ void cli_interrupt_catch(void)
     action.sa_handler = on_signal;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    hangs_up = sigaction(SIGHUP, NULL, &callers) == 0 && callers.sa_handler != SIG_IGN;
+    if (hangs_up) sigaction(SIGHUP, &action, NULL);
 }
 
 void cli_child_set(int process)
