@@ -74,6 +74,10 @@ typedef struct mlff_callable {
     /* Of a force field on several devices (NULL: one device), as mlff_evaluator_domains and mlff_evaluator_domain_stage_times. */
     int (*domains)(void *context, mlff_domain_info *domains, int capacity);
     void (*domain_stage_times)(void *context, int domain, double *time_ns);
+
+    /* Frees what the caller's runtime holds though nothing refers to it: Python's garbage collector. Called once after the last step,
+     * so that memory which grew until the next collection is not called a leak. NULL: there is nothing of this kind. */
+    void (*collect)(void *context);
 } mlff_callable;
 
 /* An evaluator (borrowed: it must outlive the callable) and its model. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */

@@ -158,6 +158,7 @@ typedef enum leak_kind {
     LEAK_INCONCLUSIVE, /* grew to the end, but not as a leak does: a longer run decides */
     LEAK_EXPLAINED,    /* follows the number of atoms or pairs */
     LEAK_FRAGMENTED,   /* reserved memory grows, what is used of it does not */
+    LEAK_GARBAGE,      /* grew, and the caller's runtime freed it after the run */
     N_LEAK_KINDS
 } leak_kind;
 typedef struct leak_verdict {

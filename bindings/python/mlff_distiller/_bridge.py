@@ -226,6 +226,9 @@ def run_profile(
     def progress(context: Any, done: int, total: int) -> int:
         return int(interrupts.pending)
 
+    def collect(context: Any) -> None:
+        gc.collect()
+
     options = lib.profile.mlff_profile_options_default()
     keep: list[Any] = [s.PROGRESS(progress)]
     options.n_steps, options.n_warmup, options.memory_every, options.split = n_steps, n_warmup, memory_every, int(split)
@@ -261,6 +264,10 @@ def run_profile(
             c_callable.ledgers = ctypes.cast(keep[-1], c_void_p)
         c_callable.counters, c_callable.context = counters
 
+    # With the collector off nothing would free what it collects: memory that waits for it is a leak then.
+    if gc.isenabled():
+        keep.append(s.COLLECT(collect))
+        c_callable.collect = ctypes.cast(keep[-1], c_void_p)
     out = Handle(lib.profile.mlff_profile_destroy)
     pauses = Pauses()
     c_callable.paused_ns = ctypes.addressof(pauses.total)

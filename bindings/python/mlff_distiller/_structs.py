@@ -26,6 +26,7 @@ STEP = CFUNCTYPE(Status, c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_
 STAGE_CLOCK_SET = CFUNCTYPE(Status, c_void_p, c_int)
 STAGE_TIMES = CFUNCTYPE(None, c_void_p, c_void_p)
 LEDGERS = CFUNCTYPE(None, c_void_p, c_void_p)
+COLLECT = CFUNCTYPE(None, c_void_p)
 PROGRESS = CFUNCTYPE(c_int, c_void_p, c_int64, c_int64)
 BENCHMARKED = CFUNCTYPE(Status, c_void_p)
 WARNING = CFUNCTYPE(None, c_void_p, c_char_p)
@@ -298,6 +299,7 @@ class mlff_callable(Options):
         ("kernel_stage", c_void_p),
         ("domains", c_void_p),
         ("domain_stage_times", c_void_p),
+        ("collect", c_void_p),
     ]
 
 

@@ -55,6 +55,9 @@ static const char *advice_of(const profile_stage *row)
     return "no advice is known for this stage; look at it first";
 }
 
+// A share beyond it, of a stage that was measured apart from the step, is no part of the step.
+#define LARGEST_SHARE 1.02
+
 // Rows of one name and phase, over all layers: a stage split over layers would otherwise hide below the threshold.
 typedef struct group {
     const profile_stage *first, *heaviest;
@@ -126,7 +129,7 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     }
     if (g->share < 0.99) snprintf(bound, sizeof bound, ". Upper bound if eliminated: %.2f×", 1.0 / (1.0 - g->share));
     if (above) snprintf(same, sizeof same, "the same advice as for %.60s (%.60s)", above->first->name, above->first->phase);
-    return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, g->share * 100.0,
+    return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, fmin(g->share, 1.0) * 100.0,
                PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : advice_of(row), bound);
 }
 
@@ -140,8 +143,8 @@ static mlff_status say_stages(mlff_profile *profile)
         const group *above = NULL;
         for (int k = 0; k < i && !above; k++)
             if (groups[k].share > 0.10 && strcmp(advice_of(groups[k].first), advice_of(groups[i].first)) == 0) above = &groups[k];
-        if (groups[i].share > 0.10) MLFF_TRY(say_stage(profile, &groups[i], above));
-        if (strcmp(groups[i].first->name, "unattributed") == 0 && groups[i].share < -0.02)
+        if (groups[i].share > 0.10 && groups[i].share <= LARGEST_SHARE) MLFF_TRY(say_stage(profile, &groups[i], above));
+        if (strcmp(groups[i].first->name, "unattributed") == 0 && groups[i].share < 1.0 - LARGEST_SHARE)
             MLFF_TRY(say(profile,
                          "the stages add up to %.0f %% more than the step: they overlap, or were measured in a quieter moment "
                          "than the step; "
@@ -165,10 +168,11 @@ static mlff_status name_heaviest(mlff_profile *profile)
     profile->heaviest_share = n > 0 ? groups[0].share : 0.0;
     text[0] = 0;
     if (n == 1 && strcmp(groups[0].first->name, "unattributed") == 0) n = 0;
+    if (profile->heaviest_share > LARGEST_SHARE) n = 0; // say_stages says so
     for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < sizeof profile->heaviest; i++)
         length += (size_t)snprintf(text + length, sizeof profile->heaviest - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "",
                                    groups[i].first->phase, *groups[i].first->phase ? "/" : "", groups[i].first->name,
-                                   groups[i].share * 100.0);
+                                   fmin(groups[i].share, 1.0) * 100.0);
     base_free(groups);
     return MLFF_OK;
 }

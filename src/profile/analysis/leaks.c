@@ -24,13 +24,21 @@ static const profile_ledger *used_of(const mlff_profile *profile, const profile_
 
 void leaks_relate(mlff_profile *profile)
 {
-    bool heap_fragmented = false;
+    bool heap_fragmented = false, heap_is_garbage = false;
     for (int k = 0; k < profile->n_ledgers; k++) {
         profile_ledger *ledger = &profile->ledgers[k];
         const profile_ledger *used = used_of(profile, ledger);
         if (!used || ledger->leak.kind != LEAK_GROWING || used->leak.kind != LEAK_STABLE) continue;
         ledger->leak.kind = LEAK_FRAGMENTED;
         heap_fragmented = heap_fragmented || strcmp(ledger->name, "heap reserved") == 0;
+    }
+    for (int k = 0; k < profile->n_ledgers; k++)
+        heap_is_garbage |= strcmp(profile->ledgers[k].name, "heap") == 0 && profile->ledgers[k].leak.kind == LEAK_GARBAGE;
+    for (int k = 0; k < profile->n_ledgers && heap_is_garbage; k++) { // freed memory may stay in the reserve
+        profile_ledger *ledger = &profile->ledgers[k];
+        const bool holds_heap = strcmp(ledger->name, "resident") == 0 || strcmp(ledger->name, "heap reserved") == 0;
+        if (holds_heap && (ledger->leak.kind == LEAK_GROWING || ledger->leak.kind == LEAK_INCONCLUSIVE))
+            ledger->leak.kind = LEAK_GARBAGE;
     }
     for (int k = 0; k < profile->n_ledgers && heap_fragmented; k++) // the pages of the reserve are resident
         if (strcmp(profile->ledgers[k].name, "resident") == 0 && profile->ledgers[k].leak.kind == LEAK_GROWING)
@@ -83,6 +91,7 @@ void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char 
         snprintf(rest, room, ": it follows the number of %ss, %s for each", work[leak->explained_by != 0],
                  bytes_text(leak->bytes_per_unit, slope));
         break;
+    case LEAK_GARBAGE: snprintf(rest, room, ": the garbage collector freed it after the run"); break;
     case LEAK_FRAGMENTED: snprintf(rest, room, ": reserved memory grows, what is used of it does not"); break;
     case LEAK_STABLE:
         if (isfinite(leak->detectable))

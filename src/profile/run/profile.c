@@ -79,7 +79,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->stage_step = base_alloc(n_stages, sizeof *r->stage_step, "stage times");
     r->slow_stages = base_alloc(n_stages, sizeof *r->slow_stages, "stage times");
     r->stage_part = base_alloc(n_stages, sizeof *r->stage_part, "stages");
-    r->initial_bytes = base_alloc(4 * (size_t)(r->n_ledgers + N_WORK), sizeof *r->initial_bytes, "memory ledgers");
+    r->initial_bytes = base_alloc(5 * (size_t)(r->n_ledgers + N_WORK), sizeof *r->initial_bytes, "memory ledgers");
     if (!r->stages || !r->stage_now || !r->stage_step || !r->stage_part || !r->slow_stages || !r->initial_bytes) {
         status = MLFF_ERR_MEMORY;
         goto done;
@@ -87,6 +87,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->final_bytes = r->initial_bytes + r->n_ledgers + N_WORK;
     r->peak_bytes = r->final_bytes + r->n_ledgers + N_WORK;
     r->now_bytes = r->peak_bytes + r->n_ledgers + N_WORK;
+    r->collected_bytes = r->now_bytes + r->n_ledgers + N_WORK;
     r->list_stage = -1;
     for (size_t k = 0; k < n_stages; k++) {
         if (profile_stage_of_list(r->callable.stages[k].name)) r->list_stage = (int)k;
@@ -399,6 +400,11 @@ void run_end(run *r)
     power_series_look(&r->power, r->step.n, true);
     memory_read(r);
     memcpy(r->final_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->final_bytes);
+    if (r->callable.collect) {
+        r->callable.collect(r->callable.context);
+        memory_read(r);
+    }
+    memcpy(r->collected_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->collected_bytes);
 }
 
 // ---- the two loops -------------------------------------------------------------------------------

@@ -11,8 +11,9 @@
 
 const char *const profile_tag_names[N_TAGS] = {"rebuild",  "buffer growth", "preempted",  "page faults",  "clock drop",
                                                "file I/O", "compilation",   "allocation", "child process"};
-const char *const profile_leak_names[N_LEAK_KINDS] = {"too few samples", "stable",           "bounded growth", "growing",
-                                                      "inconclusive",    "explained growth", "fragmentation"};
+const char *const profile_leak_names[N_LEAK_KINDS] = {
+    "too few samples", "stable",           "bounded growth", "growing",
+    "inconclusive",    "explained growth", "fragmentation",  "uncollected garbage"};
 
 mlff_profile_options mlff_profile_options_default(void)
 {

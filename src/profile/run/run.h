@@ -62,7 +62,8 @@ typedef struct run {
     int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
     memory_series memory;
     int64_t *initial_bytes, *final_bytes, *peak_bytes, *now_bytes; /* [n_ledgers + N_WORK] */
-    int64_t peak_before, peak_after;                               /* of the process, by the system's account */
+    int64_t *collected_bytes;        /* [n_ledgers + N_WORK] after the run and mlff_callable.collect */
+    int64_t peak_before, peak_after; /* of the process, by the system's account */
     bool heap_known, resident_known;
 
     traced_step *trace;

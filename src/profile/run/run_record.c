@@ -38,6 +38,14 @@ static mlff_status keep_samples(profile_ledger *ledger, const double *samples, i
     return MLFF_OK;
 }
 
+// Did the caller's runtime free half of what was gained, or more?
+static bool is_garbage(const run *r, int k, const leak_verdict *leak)
+{
+    if (leak->kind != LEAK_GROWING && leak->kind != LEAK_INCONCLUSIVE) return false;
+    const double gained = leak->bytes_per_sample * (double)r->step.n;
+    return gained > 0 && (double)(r->final_bytes[k] - r->collected_bytes[k]) >= 0.5 * gained;
+}
+
 mlff_status record_memory(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -70,6 +78,7 @@ mlff_status record_memory(const run *r, mlff_profile *profile)
         ledger->leak.low /= (double)r->memory.interval;
         ledger->leak.high /= (double)r->memory.interval;
         ledger->leak.detectable /= (double)r->memory.interval;
+        if (is_garbage(r, k, &ledger->leak)) ledger->leak.kind = LEAK_GARBAGE;
         MLFF_TRY(keep_samples(ledger, samples, n));
         // The system remembers a peak between two samples, but not when it was: it counts if it rose during the run.
         if (k == RESIDENT && r->peak_after > r->peak_before && r->peak_after > ledger->peak_bytes)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Statements of a report about calculators whose faults are planted: memory that waits for the garbage collector, growing steps."""
+
+import collections
+import gc
+import re
+import time
+import unittest
+import warnings
+
+import numpy as np
+from ase.build import molecule
+from ase.calculators.calculator import Calculator, all_changes
+
+from mlff_distiller.cuda.md_profiler import MDProfiler
+
+
+class Planted(Calculator):
+    implemented_properties = ["energy", "forces"]
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault, self.n_calls = fault, 0
+
+    def calculate(self, atoms=None, properties=("energy",), system_changes=all_changes):
+        super().calculate(atoms, properties, system_changes)
+        self.fault(self.n_calls)
+        self.n_calls += 1
+        self.results = {"energy": 0.0, "forces": np.zeros((len(atoms), 3))}
+
+
+class Node:
+    pass
+
+
+def profile(fault, n_steps):
+    frames = [molecule("H2O") for _ in range(10)]
+    for k, atoms in enumerate(frames):
+        atoms.rattle(0.02, seed=k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return MDProfiler(device="cpu").profile_calculator(Planted(fault), frames * (n_steps // 10))
+
+
+class TestGarbage(unittest.TestCase):
+    """1000 steps keep 600 objects in cycles of 2 kB: old ones wait for a full collection, which these thresholds put off."""
+
+    def setUp(self):
+        self.thresholds = gc.get_threshold()
+        gc.set_threshold(700, 10, 10**7)
+        self.addCleanup(gc.set_threshold, *self.thresholds)
+        self.recent = collections.deque(maxlen=600)
+
+    def cycles(self, n_calls):
+        for _ in range(5):
+            node = Node()
+            node.itself, node.bytes = node, bytes(2000)
+            self.recent.append(node)
+
+    def verdicts(self, fault):
+        return {row["name"]: row["leak"] for row in profile(fault, 1000).data["memory_ledgers"]}
+
+    def test_waiting_for_a_collection(self):
+        self.assertEqual(self.verdicts(self.cycles)["heap"], "uncollected garbage")
+
+    def test_never_collected(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.assertEqual(self.verdicts(self.cycles)["heap"], "growing")
+
+    def test_leak(self):
+        kept = []
+        self.assertEqual(self.verdicts(lambda n_calls: kept.append(bytes(10000)))["heap"], "growing")
+
+
+class TestShares(unittest.TestCase):
+    def test_nothing_is_more_than_the_step(self):
+        """Steps that grow: energy by itself, measured after the run, takes longer than the median step, and is no part of it."""
+        text = profile(lambda n_calls: time.sleep(2e-6 * n_calls), 400).summary(full=True)
+        for sentence in re.findall(r"(?:is|takes) \D{0,20}(\d+) %", " ".join(text.split())):
+            self.assertLessEqual(int(sentence), 100)
+        self.assertNotIn("most of a step is energy", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
