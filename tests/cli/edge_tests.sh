@@ -21,6 +21,28 @@ test_standard_output() {
         refused 2 'cannot both have standard output' md model.safetensors water.xyz --n-steps 2 -o $name --json
         refused 2 'needs a file, not standard output' md model.safetensors water.xyz --n-steps 2 --checkpoint $name
     done
+    # What would stand among text for people, or in a file named "-", is refused.
+    run 0 profile model.safetensors --n-steps 5 -o report.json
+    local line
+    while read -r line; do
+        # shellcheck disable=SC2086
+        refused 2 '-(o|-[a-z]+) needs a file, not standard output' $line
+    done <<'END'
+new --arch painn -o -
+import model.safetensors -o -
+sample model.safetensors --system ethanol --n-samples 2 -o -
+label model.safetensors water.xyz -o -
+train water.xyz -o -
+train water.xyz -o student.safetensors --history -
+train water.xyz -o student.safetensors --checkpoint -
+verdict model.safetensors --test water.xyz -o -
+analyze water.xyz --geometry --html -
+md model.safetensors water.xyz --n-steps 2 --profile -
+profile model.safetensors --n-steps 5 --trace -
+bench compare model.safetensors model.safetensors --html -
+bench compare model.safetensors model.safetensors -o -
+bench example -o -
+END
 }
 
 # A limit on the size of files is a failed write, not the end of the process by a signal.
@@ -177,4 +199,18 @@ test_relax_failed() {
         grep '^Si' $file.extxyz | cut -d' ' -f1-4 >>$file.numbers
     done
     cmp crystal.numbers relaxed.numbers || fail "a structure that failed was changed"
+}
+
+# The best weights beside a checkpoint, NAME.best.safetensors, replace no input and no other output.
+test_train_best() {
+    model
+    run 0 sample model.safetensors --system ethanol -o samples.extxyz --n-samples 20 --methods thermal --oversample 1 --no-relax
+    run 0 label model.safetensors samples.extxyz -o ethanol.labels
+    cp model.safetensors run.best.safetensors
+    sha256sum ./*.* >before.sums
+    local line="train ethanol.labels --steps 2 --checkpoint run"
+    refused 2 "would overwrite the input 'run.best.safetensors'" $line --student run.best.safetensors -o s.safetensors
+    refused 2 "are one file, './run.best.safetensors'" $line -o ./run.best.safetensors
+    refused 2 '--features is of a new student' $line --student model.safetensors --features 8 -o s.safetensors
+    sha256sum -c --quiet before.sums || fail "a file was changed"
 }

@@ -120,6 +120,20 @@ static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_
                           : cli_device(arguments, &o->device);
 }
 
+// The best weights so far are beside the checkpoint, in a file that the command line does not name.
+static int name_best(const cli_arguments *arguments, training *run)
+{
+    const char *const inputs[] = {run->begin, run->data, run->validation};
+    snprintf(run->best, sizeof run->best, "%.1000s.best.safetensors", run->fit.checkpoint);
+    run->fit.best = run->best;
+    for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
+        if (cli_overwrites(run->best, inputs[k]))
+            return cli_usage_error(arguments, "--checkpoint would overwrite the input '%s' with its best weights", inputs[k]);
+    if (cli_outputs_collide(run->best, run->output))
+        return cli_usage_error(arguments, "-o and the best weights of --checkpoint are one file, '%s'", run->output);
+    return CLI_GOOD;
+}
+
 static int parse(cli_arguments *arguments, training *run)
 {
     mlff_status status = MLFF_OK;
@@ -156,10 +170,10 @@ static int parse(cli_arguments *arguments, training *run)
     if (cli_given(arguments, "steps") && cli_given(arguments, "epochs"))
         return cli_usage_error(arguments, "--steps and --epochs exclude each other");
     if (run->validation && cli_given(arguments, "split")) return cli_usage_error(arguments, "--split goes without --validation");
-    if (run->fit.checkpoint) {
-        snprintf(run->best, sizeof run->best, "%.1000s.best.safetensors", run->fit.checkpoint);
-        run->fit.best = run->best;
-    }
+    for (int k = 0; run->begin && k < N_SETTINGS; k++)
+        if (cli_given(arguments, settings[k].option))
+            return cli_usage_error(arguments, "--%s is of a new student; it excludes --student", settings[k].option);
+    if (run->fit.checkpoint && name_best(arguments, run) != CLI_GOOD) return CLI_USAGE;
     return cli_exit(status);
 }
 

@@ -148,8 +148,6 @@ static int parse(cli_arguments *arguments, request *wanted)
     if (wanted->quiet && wanted->full) return cli_usage_error(arguments, "--quiet prints no report; it excludes --full");
     if (cli_given(arguments, "precision-of") && !cli_given(arguments, "until-precision"))
         return cli_usage_error(arguments, "--precision-of needs --until-precision");
-    if (wanted->options.trace_path && strcmp(wanted->options.trace_path, "-") == 0)
-        return cli_usage_error(arguments, "--trace needs a file, not standard output");
     if (wanted->what_if && (wanted->n_runs > 1 || cli_given(arguments, "system-sizes")))
         return cli_usage_error(arguments, "--what-if needs a single run; it excludes --runs and --system-sizes");
     if (cli_given(arguments, "system-sizes") && (path || cli_given(arguments, "n-atoms") || wanted->n_runs > 1))

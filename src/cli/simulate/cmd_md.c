@@ -326,8 +326,6 @@ static int parse(cli_arguments *arguments, simulation *run)
     if (cli_given(arguments, "kernels") && !run->profile) return cli_usage_error(arguments, "--kernels needs --profile FILE");
     if (cli_given(arguments, "checkpoint-every") && !run->checkpoint)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
-    if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)
-        return cli_usage_error(arguments, "--checkpoint needs a file, not standard output");
     if (cli_format_check(arguments, run->output) != CLI_GOOD) return CLI_USAGE;
     if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
     return CLI_GOOD;

@@ -19,6 +19,12 @@ static const struct {
     const char *input, *output;
 } replaceable[] = {{"restart", "checkpoint"}};
 
+// Outputs that may be standard output; beside the others the command prints for people.
+static const struct {
+    const char *command, *output;
+} streamed[] = {{"eval", "output"},    {"eval", "json"},     {"md", "output"},        {"relax", "output"},
+                {"profile", "output"}, {"report", "output"}, {"check", "export-json"}};
+
 typedef struct named_file {
     char label[48]; // "-o", "--trace" or "the input"
     const char *option;
@@ -37,6 +43,13 @@ static bool may_replace(const named_file *output, const named_file *input)
 {
     for (size_t k = 0; input->option && k < sizeof replaceable / sizeof *replaceable; k++)
         if (strcmp(input->option, replaceable[k].input) == 0 && strcmp(output->option, replaceable[k].output) == 0) return true;
+    return false;
+}
+
+static bool may_be_streamed(const char *command, const char *output)
+{
+    for (size_t k = 0; k < sizeof streamed / sizeof *streamed; k++)
+        if (strcmp(command, streamed[k].command) == 0 && strcmp(output, streamed[k].output) == 0) return true;
     return false;
 }
 
@@ -128,11 +141,14 @@ int cli_files_check(const cli_arguments *arguments)
     named_file *files = list_files(arguments, &n);
     if (!files) return cli_exit(MLFF_ERR_MEMORY);
     const int n_options = n - arguments->n_positional; // inputs are not compared with each other
-    for (int i = 0; i < n_options && exit_status == CLI_GOOD; i++)
+    for (int i = 0; i < n_options && exit_status == CLI_GOOD; i++) {
+        if (files[i].output && strcmp(files[i].path, "-") == 0 && !may_be_streamed(arguments->command->name, files[i].option))
+            exit_status = cli_usage_error(arguments, "%s needs a file, not standard output", files[i].label);
         for (int k = i + 1; k < n && exit_status == CLI_GOOD; k++) {
             const bool repeated = files[k].option && strcmp(files[i].option, files[k].option) == 0; // the last one is used
             if (!repeated) exit_status = check_pair(arguments, &files[i], &files[k]);
         }
+    }
     base_free(files);
     return exit_status;
 }
