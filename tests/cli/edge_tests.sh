@@ -214,3 +214,41 @@ test_train_best() {
     refused 2 '--features is of a new student' $line --student model.safetensors --features 8 -o s.safetensors
     sha256sum -c --quiet before.sums || fail "a file was changed"
 }
+
+# Compressed files are named as such; a pipe gives what is in them.
+test_compressed() {
+    command -v gzip >/dev/null || { echo "skipped: no gzip"; return; }
+    model
+    water
+    gzip -k water.xyz
+    cp water.xyz.gz hidden.xyz
+    refused 1 'water.xyz.gz: is compressed by gzip; decompress it first' eval model.safetensors water.xyz.gz
+    refused 1 'hidden.xyz: is compressed by gzip' eval model.safetensors hidden.xyz
+    refused 1 'hidden.xyz: is compressed by gzip' analyze hidden.xyz --geometry
+}
+
+# A restart file that another model wrote: its energy and forces are not this model's.
+test_restart_other_model() {
+    model
+    water
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --checkpoint w.restart
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --restart w.restart
+    [ ! -s err ] || fail "a run that continues warns"
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --restart w.restart --precision float64
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --seed 4 -o other.safetensors >/dev/null 2>err || fail "mlff new"
+    refused 1 'w.restart: was written by a run of another model: its energy is -?[0-9.]+ eV, that of other -?[0-9.]+ eV' \
+        md other.safetensors water.xyz --timestep 0.1 --n-steps 5 --restart w.restart -o other.extxyz
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --checkpoint r.restart
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --restart r.restart
+    refused 1 'r.restart: was written by a run of another model' \
+        md other.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --restart r.restart -o other.extxyz
+    refused 2 'excludes --thermalize' md model.safetensors water.xyz --restart w.restart --thermalize
+}
+
+# One bond has no standard deviation, and one neighbor is no plural.
+test_analyze_one_pair() {
+    printf '2\nLattice="5 0 0 0 5 0 0 0 5" pbc="T T T"\nH 0 0 0\nH 0.74 0 0\n' >pair.xyz
+    run 0 analyze pair.xyz --geometry
+    says '^H-H +1 +0.74 Å +- +0.74 Å' && says ': 1 neighbor up to there'
+    ! grep -q nan out || fail "a number that is none is printed"
+}

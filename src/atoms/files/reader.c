@@ -222,11 +222,29 @@ static void use_format(mlff_reader *reader, const file_format *format)
     reader->takes_topology = format->takes_topology;
 }
 
+static mlff_status refuse_compressed(const mlff_reader *reader)
+{
+    static const struct {
+        const char *name, *begin;
+    } known[] = {{"gzip", "\x1f\x8b"},
+                 {"bzip2", "BZh"},
+                 {"xz", "\xfd"
+                        "7zXZ"},
+                 {"zstd", "\x28\xb5\x2f\xfd"}};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+        const size_t length = strlen(known[k].begin);
+        if (reader->end - reader->begin >= length && memcmp(reader->buffer + reader->begin, known[k].begin, length) == 0)
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: is compressed by %s; decompress it first", reader->name, known[k].name);
+    }
+    return MLFF_OK;
+}
+
 // A POSCAR has a scale and three lattice vectors in lines 2 to 5; an extended XYZ begins with a count.
 static mlff_status detect_format(mlff_reader *reader, const char *format_name)
 {
     const file_format *format;
-    mlff_status status = format_to_read(reader->name, format_name, &format);
+    mlff_status status = refuse_compressed(reader);
+    if (status == MLFF_OK) status = format_to_read(reader->name, format_name, &format);
     if (status != MLFF_OK) return status;
     use_format(reader, format ? format : format_named("extxyz"));
     if (format) return MLFF_OK;

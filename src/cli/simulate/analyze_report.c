@@ -154,8 +154,8 @@ static void print_rdf(const analysis *run)
     }
     printf("highest at %.3f Å (g = %.3g)", v[peak], v[n + (size_t)peak]);
     if (end >= 0)
-        printf(", lowest beyond at %.3f Å (g = %.3g): %.3g neighbors up to there", v[end], v[n + (size_t)end],
-               v[3 * n + (size_t)end]);
+        printf(", lowest beyond at %.3f Å (g = %.3g): %.3g neighbor%s up to there", v[end], v[n + (size_t)end],
+               v[3 * n + (size_t)end], v[3 * n + (size_t)end] == 1 ? "" : "s");
     putchar('\n');
     while (first + 1 < n && v[n + first + 1] == 0) first++; // begins one bin before the nearest pair
     printf("%8s %10s %10s %13s\n", "r, Å", "g", "std.err.", "coordination");
@@ -206,9 +206,13 @@ static void print_geometry(const mlff_geometry *geometry)
         char name[16];
         mlff_geometry_get(geometry, k, &kind, NULL);
         kind_name(&kind, name);
-        printf("%-10s %8d %10.4g %s %10.3g %s %10.4g %s %10.4g %s\n", name, kind.count, kind.mean, kind.is_angle ? "°" : "Å",
-               kind.deviation, kind.is_angle ? "°" : "Å", kind.low, kind.is_angle ? "°" : "Å", kind.high,
-               kind.is_angle ? "°" : "Å");
+        const char *unit = kind.is_angle ? "°" : "Å";
+        printf("%-10s %8d %10.4g %s ", name, kind.count, kind.mean, unit);
+        if (isfinite(kind.deviation))
+            printf("%10.3g %s", kind.deviation, unit);
+        else
+            printf("%12s", "-");
+        printf(" %10.4g %s %10.4g %s\n", kind.low, unit, kind.high, unit);
     }
     if (mlff_geometry_size(geometry) == 0) printf("no bonds in the first frame\n");
 }

@@ -196,6 +196,9 @@ static mlff_status start(replicas_run *run)
     for (int k = 0; k < (int)n; k++) {
         MLFF_TRY(mlff_dynamics_state_get(run->each[k].dynamics, &run->each[k].first));
         run->each[k].last = run->each[k].first;
+        if (run->task->restart)
+            MLFF_TRY(md_refuse_other_model(run->task->setup, run->each[k].system, run->each[k].first.potential_energy,
+                                           run->task->restart));
         MLFF_TRY(open_trajectory(run, k));
         if (!run->task->restart) MLFF_TRY(save(run, k));
     }

@@ -29,6 +29,8 @@ mlff_status md_replicas_run(const md_replicas_task *task);
 /* Makes `path` an empty trajectory (or a stream) that frames are added to; locked until the writer is closed. Fails where another
  * process writes it. */
 mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out);
+/* Fails with MLFF_ERR_VALUE if `energy`, of the system in the file `restart`, is not the model's. */
+mlff_status md_refuse_other_model(const cli_setup *setup, const mlff_system *system, double energy, const char *restart);
 mlff_status md_draw_velocities(const mlff_dynamics_options *options, mlff_system *system);
 
 #endif
