@@ -16,6 +16,7 @@ from ase.constraints import FixAtoms, FixBondLength
 from ase.units import fs
 
 from mlff_distiller import Dynamics, MlffWarning, Model, analyze, relax, vibrations
+from mlff_distiller.distill import sample
 
 COMMA = """
 import json, locale, sys
@@ -93,6 +94,15 @@ class TestAtoms(unittest.TestCase):
         atoms.set_momenta(np.ones((9, 3)))
         (temperature,) = analyze([atoms], geometry=True).temperatures
         self.assertAlmostEqual(temperature, atoms.get_temperature(), delta=1e-4 * temperature)  # of 9 degrees, as ASE's
+
+    def test_one_structure_in_place_of_a_list(self):
+        atoms = molecule("CH3CH2OH")
+        (relaxed,) = relax(atoms, support.untrained(), max_steps=1, device="cpu")
+        self.assertEqual(len(relaxed.atoms), 9)
+        self.assertEqual(analyze(atoms, geometry=True).n_frames, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.assertEqual(len(sample(support.untrained(), atoms, n_samples=3, methods="thermal", relax=False)), 3)
 
     def test_constraints_that_are_left_out(self):
         atoms = molecule("CH3CH2OH")

@@ -327,6 +327,11 @@ class Trajectory:
         return cls(out)
 
 
+def each_atoms(given: Any) -> Any:
+    """Atoms of ASE as a list of one: iterating over them gives single atoms."""
+    return [given] if hasattr(given, "numbers") and hasattr(given, "positions") else given
+
+
 def check_atoms(atoms: Any) -> None:
     """TypeError for what is not like ASE's atoms."""
     if not hasattr(atoms, "numbers") or not hasattr(atoms, "positions"):

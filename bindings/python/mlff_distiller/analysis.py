@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, system_from_atoms, warn_of_constraints
+from ._bridge import doubles, each_atoms, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
 from .errors import MlffFormatError, MlffUsageError
 
@@ -196,7 +196,7 @@ def _systems(
     if not isinstance(trajectory, (str, os.PathLike)):
         if topology is not None:
             raise MlffUsageError("a topology goes with a file; Atoms have their elements")
-        for atoms in trajectory:
+        for atoms in each_atoms(trajectory):
             address = system_from_atoms(atoms, 0, motion=True)
             try:
                 s.mlff_system.from_address(address).label_energy = _energy_of(atoms)

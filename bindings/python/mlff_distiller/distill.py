@@ -24,7 +24,7 @@ import numpy as np
 from . import _library as lib
 from . import _structs as s
 from ._arrays import host_array
-from ._bridge import Interrupts, check_atoms, doubles, system_from_atoms
+from ._bridge import Interrupts, check_atoms, doubles, each_atoms, system_from_atoms
 from ._devices import parse_device
 from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
@@ -336,7 +336,7 @@ def sample(
     asked.methods = methods if methods is None or isinstance(methods, str) else ",".join(methods)
     asked.n_temperatures = len(temperatures)
     asked.temperatures[: len(temperatures)] = list(temperatures)
-    chosen, starts, made = _as_teacher(teacher), _Samples(seeds), _Samples()
+    chosen, starts, made = _as_teacher(teacher), _Samples(each_atoms(seeds)), _Samples()
     with chosen._lock, Interrupts() as interrupts:
         progress = s.SAMPLE_PROGRESS(lambda context, state: int(interrupts.pending))
         asked.callback = ctypes.cast(progress, c_void_p)

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import Interrupts, doubles, system_from_atoms, warn_of_constraints
+from ._bridge import Interrupts, doubles, each_atoms, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def relax(
     """
     from ase.calculators.singlepoint import SinglePointCalculator
 
-    given = list(structures)
+    given = list(each_atoms(structures))
     for atoms in given:
         warn_of_constraints(atoms)
     evaluator = Evaluator(model, device, precision, n_threads=n_threads)
