@@ -252,3 +252,16 @@ test_analyze_one_pair() {
     says '^H-H +1 +0.74 Å +- +0.74 Å' && says ': 1 neighbor up to there'
     ! grep -q nan out || fail "a number that is none is printed"
 }
+
+# A run whose reader has left ends where nothing else is written, and goes on where there is a file.
+test_md_reader_leaves() {
+    model
+    local line="md model.safetensors --system silicon --n-atoms 8 --every 10"
+    # shellcheck disable=SC2086
+    timeout 60 "$mlff" $line --n-steps 1000000000 2>err | head -3 >out
+    is "${PIPESTATUS[0]}" 1 "exit status of a run whose reader has left"
+    says 'standard output: Broken pipe' err
+    # shellcheck disable=SC2086
+    "$mlff" $line --n-steps 1000 -o run.extxyz 2>err | head -3 >out
+    is "$(grep -c Properties run.extxyz)" 101 "frames of a run whose reader has left"
+}

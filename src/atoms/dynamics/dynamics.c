@@ -33,7 +33,7 @@ static mlff_status check_bath_options(const mlff_dynamics_options *options)
 {
     const bool thermal = options->ensemble > MLFF_LANGEVIN;
     if (thermal && !(options->temperature_kelvin > 0))
-        return mlff_fail(MLFF_ERR_USAGE, "this thermostat needs a temperature above 0 K; use MLFF_LANGEVIN to cool to 0 K");
+        return mlff_fail(MLFF_ERR_USAGE, "this thermostat needs a temperature above 0 K; use langevin to cool to 0 K");
     if (options->ramp_steps > 0 && !(options->ramp_end_kelvin >= (thermal ? 1e-3 : 0) && options->ramp_end_kelvin <= 1e9))
         return mlff_fail(MLFF_ERR_USAGE, "a ramp to %g K is out of range; give a temperature above 0", options->ramp_end_kelvin);
     if (thermal && !(options->thermostat_fs >= options->timestep_fs && options->thermostat_fs <= 1e12))

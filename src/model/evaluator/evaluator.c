@@ -17,6 +17,8 @@ mlff_evaluator_options mlff_evaluator_options_default(void)
 static mlff_status parse_members(const mlff_model *model, const char *text, int *members, int *n_out)
 {
     int n = 0;
+    if (model->n_members < 2 && strcmp(text, "0") != 0)
+        return mlff_fail(MLFF_ERR_USAGE, "members \"%.60s\": the model is no ensemble; leave them out", text);
     for (const char *token = text;; token++) {
         char number[16];
         int64_t member = -1;
