@@ -264,6 +264,8 @@ test_distill_labels_refused() {
     model --elements H,C,O
     labelled 60 good.extxyz
     local small="--preset demo --features 8 --layers 1 --steps 20 --device cpu -o refused.run"
+    mkdir own.run && "$mlff" distill --print-config >own.run/config.json
+    refused 2 'config.json is where the run keeps its own settings' distill ethanol --system ethanol --config own.run/config.json -o own.run
     refused 1 'nowhere.extxyz: No such file' distill --labels nowhere.extxyz $small
     head -33 good.extxyz >three.extxyz
     refused 1 'three.extxyz: 3 labelled structures; .* 50 at least' distill --labels three.extxyz $small

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cmd_distill.c: mlff distill: from a teacher to a judged student in one command.
 #include <inttypes.h>
-
+#include <limits.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -102,6 +102,13 @@ static int check_given(cli_arguments *arguments, const distillation *d)
                                "a teacher is missing: a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL; or --labels FILE");
     if (!d->resume && !c->systems && !c->labels)
         return cli_usage_error(arguments, "--system NAME is missing, such as --system ethanol");
+    char own[PATH_MAX];
+    const char *config = cli_text(arguments, "config", NULL);
+    if (config && snprintf(own, sizeof own, "%s/config.json", d->folder) < PATH_MAX && cli_outputs_collide(config, own))
+        return cli_usage_error(
+            arguments,
+            "--config: %s is where the run keeps its own settings; save them elsewhere, or continue that run by --resume",
+            config);
     return CLI_GOOD;
 }
 

@@ -91,7 +91,8 @@ int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_ta
             if (exit_status != CLI_GOOD || o == 1 || !task->restart) continue;
             exit_status = cli_exit(name_of(&run, task->restart, k, restart));
             if (exit_status == CLI_GOOD && cli_overwrites(name, restart))
-                exit_status = cli_usage_error(arguments, "%s would overwrite the restart file '%s'; give another name", name, restart);
+                exit_status =
+                    cli_usage_error(arguments, "%s would overwrite the restart file '%s'; give another name", name, restart);
         }
     return exit_status;
 }
