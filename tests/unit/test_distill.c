@@ -26,8 +26,7 @@ static int set_up(void **state)
     return mkdtemp(folder) && mlff_system_build("h2o", 0, 0, &rest) == MLFF_OK ? 0 : -1;
 }
 
-// The configuration last: a process that is killed here leaves a run.
-static void remove_run(const char *run)
+static void empty(const char *run)
 {
     static const char *const names[] = {"samples.extxyz",
                                         "labels.mlff",
@@ -54,6 +53,14 @@ static void remove_run(const char *run)
                                         "config.json"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
     rmdir(in_folder(run, ""));
+}
+
+// A process that is killed here leaves the whole run or none of it; what it has not removed yet goes with the next one.
+static void remove_run(const char *run)
+{
+    empty("removed");
+    rename(in_folder(run, ""), in_folder("removed", ""));
+    empty("removed");
 }
 
 static int tear_down(void **state)
