@@ -9,6 +9,10 @@
 //
 // The lattice is found by translations t = r_g − r_i of ghosts that no lattice explains yet: the right one also moves other ghosts to owned
 // atoms, and moves no owned atom to another one. Translations are then reduced to a basis.
+//
+// Several lattices can explain all ghosts where the structure repeats within the cell, as a crystal on its sites does; the simulator adds
+// the forces on ghosts to the owners by its own. So a lattice is used only if each of the ghosts whose shifts span it can be the image of
+// one atom alone: then its vectors are vectors of the simulator's lattice too, and owners are the same.
 #include "images.h"
 
 #include <math.h>
@@ -18,6 +22,10 @@
 
 // Ghosts are copies of positions plus a multiple of the cell's vectors: equal up to rounding, Å.
 static const double tolerance = 1e-9;
+// Atoms that differ by less from what a translation makes of others may be images of these by the simulator's lattice, Å.
+static const double doubt = 1e-6;
+// Positions of up to so much are known to the tolerance, Å. Shorter lattice vectors than the second belong to no cell of atoms.
+static const double farthest = 1e6, shortest = 0.1;
 // Images are looked for this much farther away, so that a set is known to be whole while atoms move by less, Å.
 static const double margin = 0.3;
 enum {
@@ -25,6 +33,7 @@ enum {
     ALL_OF = 200000,        // products of owned atoms and ghosts up to which all ghosts do
     MAX_GHOSTS = 12,        // whose translations are compared where they explain no other ghost
     MAX_TRIALS = 24,        // translations that are tried for one lattice
+    MAX_REFERENCES = 12,    // ghosts that are tried as references
     MAX_LOOKUPS = 20000000, // of one search for a lattice: a few seconds
     LONGEST_DELAY = 1024    // calls between two searches where all before failed
 };
@@ -33,6 +42,7 @@ enum {
 typedef struct fold {
     double basis[9], inverse[9]; // rows: vectors; f = r · inverse
     int rank;
+    double tolerance; // of a place, Å
     int bins[3];
     double low[3], high[3]; // of f, of the axes that do not repeat
     int n_owned;
@@ -214,7 +224,7 @@ static int look_up(fold *d, const double *r, int species, int32_t *shift_out)
     d->lookups++;
     times(r, d->inverse, f);
     for (int k = 0; k < 3; k++) {
-        const double column[3] = {d->inverse[k], d->inverse[3 + k], d->inverse[6 + k]}, width = tolerance * length_of(column);
+        const double column[3] = {d->inverse[k], d->inverse[3 + k], d->inverse[6 + k]}, width = d->tolerance * length_of(column);
         bins[k][0] = bin_of(d, k, f[k] - width);
         bins[k][1] = bin_of(d, k, f[k] + width);
         n[k] = bins[k][0] == bins[k][1] ? 1 : 2;
@@ -229,7 +239,7 @@ static int look_up(fold *d, const double *r, int species, int32_t *shift_out)
             for (int k = 0; k < d->rank; k++) shift[k] = round(f[k]);
             times(shift, d->basis, moved);
             for (int c = 0; c < 3; c++) square += (away[c] - moved[c]) * (away[c] - moved[c]);
-            if (d->species[i] != species || !(square <= tolerance * tolerance)) continue;
+            if (d->species[i] != species || !(square <= d->tolerance * d->tolerance)) continue;
             for (int k = 0; shift_out && k < 3; k++) shift_out[k] = (int32_t)shift[k];
             return i;
         }
@@ -240,7 +250,10 @@ static int look_up(fold *d, const double *r, int species, int32_t *shift_out)
 // Fills the grid of a lattice. False where two owned atoms are images of each other, or the lattice has no volume.
 static bool fold_owned(images *im, fold *d)
 {
+    for (int k = 0; k < d->rank; k++)
+        if (!(length_of(d->basis + 3 * k) >= shortest)) return false;
     if (!complete_basis(d->basis, d->rank) || !invert(d->basis, d->inverse)) return false;
+    d->tolerance = tolerance;
     double length[3], volume = 1;
     for (int k = 0; k < 3; k++) d->low[k] = INFINITY, d->high[k] = -INFINITY;
     for (int o = 0; o < d->n_owned; o++) {
@@ -453,33 +466,65 @@ static bool search(images *im, fold *d, int n_atoms, const int *contributing)
 
 // ---- the map ---------------------------------------------------------------------------------------------------------------
 
-// Lists the ghosts of each owned atom. False where two of them are one image.
+// Lists the ghosts of each owned atom. False where two of them are one image, or one is the atom itself.
 static bool list_ghosts(images *im, int n_atoms)
 {
     for (int i = 0; i < n_atoms; i++) im->last[i] = -1;
     for (int i = 0; i < n_atoms; i++) {
         if (im->contributing[i]) continue;
         const int owner = im->owner[i];
+        const int32_t *shift = im->shift + 3 * (size_t)i;
+        if (shift[0] == 0 && shift[1] == 0 && shift[2] == 0) return false;
         for (int k = im->last[owner]; k >= 0; k = im->earlier[k])
-            if (memcmp(im->shift + 3 * (size_t)k, im->shift + 3 * (size_t)i, 3 * sizeof(int32_t)) == 0) return false;
+            if (memcmp(im->shift + 3 * (size_t)k, shift, 3 * sizeof(int32_t)) == 0) return false;
         im->earlier[i] = im->last[owner];
         im->last[owner] = i;
     }
     return true;
 }
 
-static bool choose_references(images *im, int n_atoms)
+// Whether ghost g can be an image of its owner alone. Another owner would have the same neighbors within reach, as far as those of g are known:
+// the images there are ghosts, and so all of them have a place by the lattice that was found.
+static bool has_one_owner(images *im, fold *d, int n_atoms, int g)
 {
-    double rows[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
     int n = 0;
+    double way[3];
+    for (int h = 0; h < n_atoms; h++) {
+        way_between(d, g, h, way);
+        if (h != g && dot(way, way) <= im->reach * im->reach) im->left[n++] = h;
+    }
+    bool other = false;
+    d->tolerance = doubt;
+    for (int o = 0; o < d->n_owned && !other; o++) {
+        const int i = d->owned[o];
+        if (i == im->owner[g] || d->species[i] != d->species[g]) continue;
+        other = true;
+        for (int k = 0; k < n && other; k++) {
+            double r[3];
+            way_between(d, g, im->left[k], way);
+            for (int c = 0; c < 3; c++) r[c] = d->positions[3 * (size_t)i + (size_t)c] + way[c];
+            other = look_up(d, r, d->species[im->left[k]], NULL) >= 0;
+        }
+    }
+    d->tolerance = tolerance;
+    return !other;
+}
+
+// Ghosts with one possible owner whose shifts are a basis of all.
+static bool choose_references(images *im, fold *d, int n_atoms)
+{
+    double rows[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1}, normal[3];
+    int n = 0, tried = 0;
     for (int pass = 0; pass < 2 && n < im->rank; pass++) // neighboring cells first
         for (int i = 0; i < n_atoms && n < im->rank; i++) {
             const int32_t *shift = im->shift + 3 * (size_t)i;
             if (im->contributing[i] || (pass == 0 && abs(shift[0]) + abs(shift[1]) + abs(shift[2]) != 1)) continue;
-            double row[3] = {shift[0], shift[1], shift[2]}, normal[3];
+            const double row[3] = {shift[0], shift[1], shift[2]};
             if (n == 1) cross(rows, row, normal);
             if (n == 2) cross(rows, rows + 3, normal);
             if (n == 1 ? dot(normal, normal) < 0.5 : n == 2 ? fabs(dot(normal, row)) < 0.5 : dot(row, row) < 0.5) continue;
+            if (tried++ == MAX_REFERENCES) return false;
+            if (!has_one_owner(im, d, n_atoms, i)) continue;
             memcpy(rows + 3 * n, row, sizeof row);
             im->reference[n++] = i;
         }
@@ -487,7 +532,8 @@ static bool choose_references(images *im, int n_atoms)
     // Rows of axes that do not repeat: unit vectors, which no shift has a part of.
     for (int k = n; k < 3; k++)
         for (int c = 0; c < 3; c++) rows[3 * k + c] = c == k;
-    return invert(rows, im->from_shifts);
+    cross(rows + 3, rows + 6, normal);
+    return fabs(dot(rows, normal)) < 1.5 && invert(rows, im->from_shifts);
 }
 
 // Owners and shifts of all ghosts by the lattice.
@@ -505,7 +551,7 @@ static bool map(images *im, fold *d, int n_atoms, const int *contributing)
         im->owner[i] = look_up(d, d->positions + 3 * (size_t)i, d->species[i], im->shift + 3 * (size_t)i);
         if (im->owner[i] < 0) return false;
     }
-    if (!list_ghosts(im, n_atoms) || !choose_references(im, n_atoms)) return false;
+    if (!list_ghosts(im, n_atoms) || !choose_references(im, d, n_atoms)) return false;
     im->n_atoms = n_atoms;
     im->whole_within = -1;
     return true;
@@ -524,11 +570,13 @@ static void reference_ways(const images *im, const double *positions, double *wa
 // Whether all ghosts are where the map says, by the lattice that the references have now.
 static bool holds(images *im, int n_atoms, const int *species, const int *contributing, const double *positions)
 {
-    double ways[9];
+    double ways[9], inverse[9];
     if (im->rank == 0 || n_atoms != im->n_atoms) return false;
     reference_ways(im, positions, ways);
     for (int k = 0; k < im->rank; k++) times(im->from_shifts + 3 * k, ways, im->basis + 3 * k);
     if (!complete_basis(im->basis, im->rank) || !invert(im->basis, im->inverse)) return false;
+    reference_ways(im, positions, ways);
+    if (!invert(ways, inverse)) return false; // what images_add_virial divides by
     for (int i = 0; i < n_atoms; i++) {
         if (im->contributing[i] != (contributing[i] != 0)) return false;
         if (contributing[i]) continue;
@@ -706,8 +754,8 @@ static bool find(images *im, int n_atoms, const int *species, const int *contrib
     d.lookups = 0;
     const bool found = search(im, &d, n_atoms, contributing) && map(im, &d, n_atoms, contributing) &&
                        holds(im, n_atoms, species, contributing, positions);
-    im->delay = found ? 1 : im->delay < LONGEST_DELAY ? 2 * im->delay : LONGEST_DELAY;
     im->next_search = im->calls + im->delay;
+    im->delay = found ? 1 : im->delay < LONGEST_DELAY ? 2 * im->delay : LONGEST_DELAY;
     if (!found) im->rank = 0;
     return found;
 }
@@ -736,6 +784,8 @@ mlff_status images_update(images *im, int n_atoms, const int *species, const int
                           const mlff_batch **batch_out, const int **atom_out)
 {
     *batch_out = NULL;
+    for (size_t k = 0; k < 3 * (size_t)n_atoms; k++)
+        if (!(fabs(positions[k]) <= farthest)) return MLFF_OK;
     mlff_status status = reserve(im, (size_t)n_atoms);
     if (status != MLFF_OK || !find(im, n_atoms, species, contributing, positions)) return status;
     if (!is_whole(im, n_atoms, species, positions)) return MLFF_OK;

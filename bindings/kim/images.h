@@ -3,7 +3,8 @@
  *
  * KIM gives a model positions and no cell: every periodic image within the influence distance is a ghost. Where one lattice makes all
  * ghosts images of owned atoms, and no image that matters is missing, an evaluator computes the owned atoms in the lattice's cell,
- * with the same energy and without ghosts. The lattice is found from the positions; each call checks it again. */
+ * with the same energy and without ghosts. The lattice is found from the positions; each call checks it again. Where several lattices
+ * explain the ghosts, as those of a crystal on its sites, none is taken: forces on ghosts would go to other atoms than the simulator's. */
 #ifndef IMAGES_H
 #define IMAGES_H
 

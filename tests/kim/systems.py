@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Systems for LAMMPS and for mlff from one set of numbers, and their results compared.
 
-systems.py make silicon|triclinic|slab|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
+systems.py make silicon|triclinic|repeated|slab|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
 systems.py drift STEPS TOLERANCE                      total energy of log.lammps (nve.in), eV/atom
 systems.py compare TOLERANCE KEY                       forces.dump of LAMMPS against expected.extxyz of mlff eval; virials of atoms
                                                       against the virial, and against those of an earlier run with this KEY
@@ -12,6 +12,7 @@ systems.py trained MODEL KELVIN                       says in a model file up to
 systems.py scale FILE TENSOR FACTOR                   a tensor of a model file (safetensors, float32) times FACTOR
 systems.py derivatives TOLERANCE                      energies.txt of displacements.in against forces.dump
 """
+import itertools
 import json
 import math
 import os
@@ -39,6 +40,18 @@ def silicon(n, tilt):
     return cell, atoms
 
 
+def repeated(n):
+    """n^3 primitive cells of diamond silicon, whose vectors are 60 degrees apart, each with the same two atoms off their sites: more lattices
+    than the box's explain its images."""
+    edge = 5.431 / math.sqrt(2)
+    cell = [[edge, 0, 0], [edge / 2, edge * math.sqrt(3) / 2, 0], [edge / 2, edge * math.sqrt(3) / 6, edge * math.sqrt(2 / 3)]]
+    atoms = []
+    for at in itertools.product(range(n), repeat=3):
+        for fraction in ((0, 0, 0), (0.28, 0.23, 0.24)):
+            atoms.append(("Si", [0.1 + sum((at[a] + fraction[a]) * cell[a][c] for a in range(3)) for c in range(3)]))
+    return [[n * x for x in row] for row in cell], atoms
+
+
 def water(n):
     """n^3 molecules on a grid of 3.2 Angstrom, turned at random; n = 1: one molecule in the middle of a large box."""
     numbers = random.Random(2)
@@ -58,8 +71,8 @@ def water(n):
 
 def make(kind, n):
     periodic = [kind != "molecule"] * 2 + [kind not in ("molecule", "slab")]
-    if kind in ("silicon", "triclinic", "slab"):
-        cell, atoms = silicon(n, (0.1, 0.2, 0.15) if kind == "triclinic" else (0, 0, 0))
+    if kind in ("silicon", "triclinic", "repeated", "slab"):
+        cell, atoms = repeated(n) if kind == "repeated" else silicon(n, (0.1, 0.2, 0.15) if kind == "triclinic" else (0, 0, 0))
         if kind == "slab":
             cell[2][2] += 1.0  # vacuum, and no images across it
     else:
@@ -76,7 +89,7 @@ def make(kind, n):
         file.write(f"{kind}\n\n{len(atoms)} atoms\n{len(species)} atom types\n")
         for c, axis in enumerate("xyz"):
             file.write(f"0 {float(cell[c][c])!r} {axis}lo {axis}hi\n")
-        if kind == "triclinic":
+        if kind in ("triclinic", "repeated"):
             file.write(f"{cell[1][0]!r} {cell[2][0]!r} {cell[2][1]!r} xy xz yz\n")
         file.write("\nMasses\n\n" + "".join(f"{k + 1} {MASSES[s]}\n" for k, s in enumerate(species)))
         file.write("\nAtoms # atomic\n\n")

@@ -192,8 +192,9 @@ static void test_random(void **unused)
         }
         images_destroy(im);
     }
-    // Where all ghosts along an axis are those of one atom, the axis may not be found, and all ghosts are computed: 6 of 400.
-    if (n_missed > 8) fail_msg("%d of 400 sets of images were not found", n_missed);
+    // Where all ghosts along an axis are those of one atom, the axis may not be found, and of few ghosts some have no neighbor to know their owner
+    // by; then all ghosts are computed: 15 of 400.
+    if (n_missed > 20) fail_msg("%d of 400 sets of images were not found", n_missed);
 }
 
 // Diamond, all atoms of one kind: many translations move many ghosts to owned atoms. On its sites first, then displaced.
@@ -225,11 +226,65 @@ static void test_crystals(void **unused)
         for (int turn = 0; turn < 3; turn++) { // the third time as the second, of atoms that have moved
             crystal(sizes[k], 0.2 * turn);
             add_images(13.0, true);
-            if (!found(im, &batch)) fail_msg("%d atoms, turn %d: not found", s.n_owned, turn);
-            if (turn > 0) check_lattice(batch); // a perfect crystal repeats in other ways too
+            // On its sites the crystal repeats in other ways too.
+            if (found(im, &batch) != (turn > 0)) fail_msg("%d atoms, turn %d: %s", s.n_owned, turn, turn ? "not found" : "found");
+            if (turn > 0) check_lattice(batch);
         }
         images_destroy(im);
     }
+}
+
+// Structures that lattices explain which are not the simulator's: a cell of N primitive cells of fcc, 60 degrees between its vectors, all atoms
+// on their sites or one of them moved that has no ghost. Forces on ghosts would be added to other atoms than their owners.
+static void test_ambiguous(void **unused)
+{
+    (void)unused;
+    static const double vectors[9] = {2.8, 0, 0, 1.4, 2.424871130596428, 0, 1.4, 0.808290376865476, 2.286190426597633};
+    int n_found = 0;
+    for (int n = 2; n <= 8; n++)
+        for (int moved = 0; moved < 2; moved++) {
+            const mlff_batch *batch;
+            images *im;
+            s.n = 0;
+            s.n_owned = n * n * n;
+            s.rank = 3;
+            for (int k = 0; k < 9; k++) s.cell[k] = n * vectors[k];
+            for (int i = 0; i < s.n_owned; i++) {
+                const double at[3] = {i % n, i / n % n, i / n / n};
+                add(13, (double[3]){row_times(at, vectors, 0), row_times(at, vectors, 1), row_times(at, vectors, 2)}, true, i);
+            }
+            if (moved) s.positions[3 * (n / 2 * (n * n + n + 1))] += 0.1;
+            add_images(5.0, true);
+            assert_int_equal(images_create(4.0, &im), MLFF_OK);
+            if (found(im, &batch)) {
+                assert_true(moved);
+                check_lattice(batch);
+                n_found++;
+            }
+            images_destroy(im);
+        }
+    assert_true(n_found > 0); // where the moved atom's ghosts are next to others
+}
+
+// Positions that are no numbers, or too large: of the owned atom and its ghosts, or of one owned atom before any set is known.
+static void test_unusable_positions(void **unused)
+{
+    (void)unused;
+    static const double values[] = {NAN, INFINITY, -INFINITY, 1e300, 1e12};
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+        for (int known = 0; known < 2; known++) {
+            const mlff_batch *batch;
+            images *im;
+            state = 3;
+            crystal(2, 0.2);
+            add_images(7.0, true);
+            assert_int_equal(images_create(7.0, &im), MLFF_OK);
+            if (known) assert_true(found(im, &batch));
+            for (int i = 0; i < s.n; i++)
+                if (s.owner[i] == 5) s.positions[3 * i + 1] = values[v];
+            assert_false(found(im, &batch));
+            images_destroy(im);
+        }
 }
 
 // As in dynamics at constant pressure: atoms move, the cell changes, lists are made again, with atoms taken back into the cell.
@@ -385,7 +440,8 @@ static void test_virial(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_crystals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),     cmocka_unit_test(test_crystals),
+                                       cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_unusable_positions),
                                        cmocka_unit_test(test_trajectory), cmocka_unit_test(test_others),
                                        cmocka_unit_test(test_virial)};
     return cmocka_run_group_tests(tests, NULL, NULL);
