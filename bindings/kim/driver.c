@@ -32,6 +32,7 @@ typedef struct kim_model {
     halo *halo;
     images *images;        // NULL: not looked for
     bool of_images;        // the last computation was in a periodic cell, without ghosts
+    bool told_of_images;   // KIM's log says so
     rank_profile *profile; // NULL: MLFF_PROFILE is not set
     extrapolation told;
     double length, energy;    // units of the simulator in one Å and one eV
@@ -315,7 +316,9 @@ static int compute(const KIM_ModelCompute *compute, const KIM_ModelComputeArgume
         fail_compute(compute, mlff_last_error());
         return 1;
     }
-    if (first) log_device(compute, m);
+    if (first || (m->of_images && !m->told_of_images))
+        log_device(compute, m); // a crystal on its sites has ghosts in the first step
+    m->told_of_images = m->told_of_images || m->of_images;
     warn_if_extrapolating(compute, m);
     return 0;
 }

@@ -131,6 +131,7 @@ test_lammps() {
     compare silicon.safetensors Silicon_PaiNN 1 silicon 3
     compare silicon.safetensors Silicon_PaiNN 1 triclinic 2
     compare silicon.safetensors Silicon_PaiNN 1 repeated 3
+    grep -q 'ghosts are computed' kim.log || fail "a structure that repeats: kim.log: $(grep 'on cpu' kim.log)"
     compare silicon.safetensors Silicon_PaiNN 1 slab 2
     compare water.safetensors Water_PaiNN 1 water 3
     compare water.safetensors Water_PaiNN 1 molecule 1
