@@ -2,6 +2,7 @@
 // test_distill_labels.c: runs from labels that are there: what is held out, runs that are stopped, labels that change, and the data that a
 // student was trained on, found again.
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -409,6 +410,26 @@ static void test_teacher_beside(void **state)
     unlink(in_folder("d.extxyz", ""));
 }
 
+// A model's metadata may name anything: a pipe is not waited for.
+static void test_data_is_a_pipe(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    mlff_dataset *data = NULL;
+    assert_ok(mlff_model_create("painn", NULL, &model));
+    assert_ok(mlff_model_note(model, "data_hash", "0000"));
+    assert_ok(mlff_model_note(model, "data_file", "pipe"));
+    assert_ok(mlff_model_save(model, in_folder("m.safetensors", "")));
+    assert_int_equal(mkfifo(in_folder("pipe", ""), 0600), 0);
+    alarm(20);
+    assert_ok(mlff_model_training_data(model, in_folder("m.safetensors", ""), 1, &data));
+    alarm(0);
+    assert_null(data);
+    mlff_model_destroy(model);
+    unlink(in_folder("pipe", ""));
+    unlink(in_folder("m.safetensors", ""));
+}
+
 // A dataset of the caller's in place of files.
 static void test_dataset(void **state)
 {
@@ -474,8 +495,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_run),      cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
         cmocka_unit_test(test_changed_labels), // removes the whole run
-        cmocka_unit_test(test_mixed_labels),   cmocka_unit_test(test_teacher_beside),   cmocka_unit_test(test_dataset),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_mixed_labels),   cmocka_unit_test(test_teacher_beside),   cmocka_unit_test(test_data_is_a_pipe),
+        cmocka_unit_test(test_dataset),        cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/sha256.h"
 #include "distill.h"
@@ -61,7 +61,7 @@ mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, c
     add_way(&way, whole, file);
     MLFF_TRY(way.status);
     MLFF_TRY(mlff_model_note(model, "data_file", way.text));
-    snprintf(text, sizeof text, "%" PRIu64, origin->seed);
+    snprintf(text, sizeof text, "%" PRId64, (int64_t)origin->seed); // as it is read
     if (origin->split > 0) MLFF_TRY(note_number(model, "data_split", origin->split));
     if (origin->split > 0) MLFF_TRY(mlff_model_note(model, "data_seed", text));
     if (isfinite(origin->largest_force)) MLFF_TRY(note_number(model, "data_largest_force", origin->largest_force));
@@ -147,7 +147,8 @@ mlff_status mlff_model_training_data(const mlff_model *model, const char *model_
     cut_to_folder(folder);
     base_text_add(&path, "%s/%s", folder, file ? file : "made-with.json"); // other programs write a config.json too
     MLFF_TRY(path.status);
-    if (access(path.text, F_OK) != 0) goto done;
+    struct stat found;
+    if (stat(path.text, &found) != 0 || !S_ISREG(found.st_mode)) goto done; // a pipe would be waited for
     status = file ? read_file(model, path.text, n_threads, &train) : read_run(folder, n_threads, &train);
     if (status == MLFF_OK) status = mlff_dataset_hash(train, hash);
     if (status == MLFF_OK && strcmp(hash, noted) != 0)
