@@ -100,6 +100,9 @@ MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double frac
  * structures do not change as their forces say (other units, gradients, another order), naming the first. */
 MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 
+/* The elements of the structures, by atomic number: "H,C,O". A text of 512 bytes holds them all. */
+MLFF_API void mlff_dataset_elements(const mlff_dataset *dataset, char *text, size_t text_bytes);
+
 /* How many structures mlff_dataset_check refuses for the size of their energy or their forces, and the index of the first, -1 without one.
  * Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_VALUE if no structure has an energy, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, int64_t *first_out);
@@ -403,6 +406,8 @@ typedef struct mlff_training_errors {
     double loss; /* model units */
     double energy_mae, energy_rmse, force_mae, force_rmse, stress_mae;
 } mlff_training_errors;
+/* For people: "forces 5.10 meV/Å, energy 0.102 meV/atom", without what had no labels. Returns `text`. */
+MLFF_API const char *mlff_training_errors_text(const mlff_training_errors *errors, char text[96]);
 
 /* n_steps more steps (less at the run's end: *n_done_out). Structures come in an order that the seed determines for each pass
  * over the data. `errors_out` (or NULL): of the batches of these steps, as they were trained on; asking for it waits for the

@@ -240,7 +240,7 @@ test_restart_other_model() {
         md other.safetensors water.xyz --timestep 0.1 --n-steps 5 --restart w.restart -o other.extxyz
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --checkpoint r.restart
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --restart r.restart
-    refused 1 'r.restart: was written by a run of another model' \
+    refused 1 'r-0.restart: was written by a run of another model' \
         md other.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --restart r.restart -o other.extxyz
     refused 2 'excludes --thermalize' md model.safetensors water.xyz --restart w.restart --thermalize
 }

@@ -49,6 +49,16 @@ class TestDynamics(unittest.TestCase):
         np.testing.assert_array_equal(second.velocities, whole.velocities)
         np.testing.assert_array_equal(whole.positions[2], self.atoms.positions[2])
 
+    def test_restart_of_another_model(self):
+        other = Model.create("painn", elements=["H", "C", "O"], n_features=16, n_layers=2, seed=9)
+        first, second = self.make(), Dynamics(self.atoms, other, device="cpu")
+        first.run(2)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.restart")
+            first.save(path)
+            with self.assertRaisesRegex(MlffError, "run.restart: was written by a run of another model"):
+                second.restore(path)
+
     def test_ensembles(self):
         crystal = bulk("Si", cubic=True) * (2, 1, 1)
         crystal.rattle(0.02, seed=1)

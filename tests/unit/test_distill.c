@@ -1,74 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_distill.c: a whole run from teacher to verdict in seconds; interrupted and killed runs end in the same bits; settings.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "mlff_train.h"
-#include "support.h"
-#include "unit/log_springs.h"
-
-static char folder[] = P_tmpdir "/mlff-distill-XXXXXX";
-static mlff_system *rest;
-
-static const char *in_folder(const char *run, const char *name)
-{
-    static char paths[8][300];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s%s%s", folder, run, name[0] ? "/" : "", name);
-    return path;
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) && mlff_system_build("h2o", 0, 0, &rest) == MLFF_OK ? 0 : -1;
-}
-
-static void empty(const char *run)
-{
-    static const char *const names[] = {"samples.extxyz",
-                                        "labels.mlff",
-                                        "checkpoint",
-                                        "best.safetensors",
-                                        "history.jsonl",
-                                        "student.safetensors",
-                                        "verdict.json",
-                                        "report.html",
-                                        "explored-1.extxyz",
-                                        "explored-2.extxyz",
-                                        "labels-1.mlff",
-                                        "labels-2.mlff",
-                                        "round-1.json",
-                                        "round-2.json",
-                                        "young-0-1.safetensors",
-                                        "young-1-1.safetensors",
-                                        "young-0-2.safetensors",
-                                        "young-1-2.safetensors",
-                                        "baseline.extxyz",
-                                        "baseline.mlff",
-                                        "baseline.safetensors",
-                                        "made-with.json",
-                                        "config.json"};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
-    rmdir(in_folder(run, ""));
-}
-
-// A process that is killed here leaves the whole run or none of it; what it has not removed yet goes with the next one.
-static void remove_run(const char *run)
-{
-    empty("removed");
-    rename(in_folder(run, ""), in_folder("removed", ""));
-    empty("removed");
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mlff_system_destroy(rest);
-    return rmdir(folder); // fails if a run left a file that is not one of its own
-}
+#include "unit/distill_runs.h"
 
 static mlff_distill_config small_config(void)
 {
@@ -117,22 +50,6 @@ static mlff_status run_with(const mlff_distill_config *config, const char *run,
     return status;
 }
 
-static void assert_same_as(const char *whole, const char *name)
-{
-    char *a = NULL, *b = NULL;
-    size_t n, m;
-    assert_int_equal(base_read_file(in_folder(whole, name), 1 << 24, &a, &n), MLFF_OK);
-    assert_int_equal(base_read_file(in_folder("pieces", name), 1 << 24, &b, &m), MLFF_OK);
-    if (n != m || memcmp(a, b, n) != 0) fail_msg("%s differs", name);
-    base_free(a);
-    base_free(b);
-}
-
-static void assert_same_file(const char *name)
-{
-    assert_same_as("whole", name);
-}
-
 static void make_whole(void)
 {
     const mlff_distill_config config = small_config();
@@ -170,17 +87,10 @@ static void test_whole_run(void **state)
     base_free(json);
 }
 
-static void read_content(const char *run, const char *name, char **text)
-{
-    size_t length;
-    if (base_read_file(in_folder(run, name), 1 << 24, text, &length) != MLFF_OK) fail_msg("%s", mlff_last_error());
-}
-
 // The learning curve of a run, without the times that follow in each line.
 static char *read_curve(const char *run)
 {
-    char *text = NULL;
-    read_content(run, "history.jsonl", &text);
+    char *text = content(run, "history.jsonl");
     char *to = text;
     for (const char *line = text; *line;) {
         const char *times = strstr(line, ", \"structures_per_s\""), *end = strchr(line, '\n');
@@ -205,13 +115,6 @@ static void assert_same_curve(void)
     base_free(pieces);
 }
 
-static int stop_sometimes(void *context, const mlff_distill_progress *progress)
-{
-    int *left = context;
-    (void)progress;
-    return --*left < 0;
-}
-
 static void test_interrupted_runs(void **state)
 {
     (void)state;
@@ -227,8 +130,8 @@ static void test_interrupted_runs(void **state)
         assert_true(n_interrupted < 500);
     }
     assert_true(n_interrupted > 3);
-    assert_same_file("samples.extxyz");
-    assert_same_file("student.safetensors");
+    assert_same_file("whole", "pieces", "samples.extxyz");
+    assert_same_file("whole", "pieces", "student.safetensors");
     assert_same_curve();
     remove_run("pieces");
 }
@@ -256,7 +159,7 @@ static void test_killed_runs(void **state)
         waitpid(child, NULL, 0);
     }
     if (run_with(&config, "pieces", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
-    assert_same_file("student.safetensors");
+    assert_same_file("whole", "pieces", "student.safetensors");
     assert_same_curve();
     remove_run("pieces");
 }
@@ -270,9 +173,9 @@ static void test_rounds(void **state)
     int passed = -1;
     if (run_with(&config, "rounds", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     char *json = NULL, *record = NULL, *page = NULL;
-    read_content("rounds", "verdict.json", &json);
-    read_content("rounds", "round-1.json", &record);
-    read_content("rounds", "report.html", &page);
+    json = content("rounds", "verdict.json");
+    record = content("rounds", "round-1.json");
+    page = content("rounds", "report.html");
     assert_non_null(strstr(json, "\"name\": \"baseline\""));
     assert_null(strstr(json, "\"not measured\""));
     assert_non_null(strstr(record, "\"committee\": 2"));
@@ -318,7 +221,7 @@ static void test_interrupted_rounds(void **state)
     }
     assert_true(n_interrupted > 5);
     static const char *const same[] = {"explored-1.extxyz", "round-1.json", "student.safetensors", "baseline.safetensors"};
-    for (size_t k = 0; k < sizeof same / sizeof *same; k++) assert_same_as("rounds", same[k]);
+    for (size_t k = 0; k < sizeof same / sizeof *same; k++) assert_same_file("rounds", "pieces", same[k]);
     remove_run("pieces");
     remove_run("rounds");
 }
@@ -334,8 +237,8 @@ static void test_two_systems(void **state)
     unlink(in_folder("two", "history.jsonl"));
     if (run_with(NULL, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     char *json = NULL, *page = NULL;
-    read_content("two", "verdict.json", &json);
-    read_content("two", "report.html", &page);
+    json = content("two", "verdict.json");
+    page = content("two", "report.html");
     int n_nve = 0;
     for (const char *at = json; (at = strstr(at, "\"stability.nve\", \"system\": \"h2o\"")); at++) n_nve++;
     assert_int_equal(n_nve, 2);
@@ -415,14 +318,14 @@ static void test_edited_settings(void **state)
         assert_int_equal(mlff_distill_config_save(&whole, in_folder("edited", "config.json")), MLFF_OK);
     }
     assert_int_equal(base_read_file(in_folder("edited", "student.safetensors"), 1 << 24, &student, &n), MLFF_OK);
-    read_content("edited", "verdict.json", &verdict);
+    verdict = content("edited", "verdict.json");
     assert_null(strstr(verdict, "\"limit\": 250"));
     mlff_distill_config looser = whole;
     looser.max_force_error = 0.25; // eV/Å
     assert_int_equal(mlff_distill_config_save(&looser, in_folder("edited", "config.json")), MLFF_OK);
     if (run_with(NULL, "edited", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     base_free(verdict);
-    read_content("edited", "verdict.json", &verdict);
+    verdict = content("edited", "verdict.json");
     assert_non_null(strstr(verdict, "\"limit\": 250"));
     assert_int_equal(base_read_file(in_folder("edited", "student.safetensors"), 1 << 24, &again, &n_again), MLFF_OK);
     assert_true(n == n_again && memcmp(student, again, n) == 0);

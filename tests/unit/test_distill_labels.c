@@ -1,29 +1,13 @@
 // SPDX-License-Identifier: MIT
 // test_distill_labels.c: runs from labels that are there: what is held out, runs that are stopped, labels that change, and the data that a
 // student was trained on, found again.
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "support.h"
 #include "train/data/dataset.h"
-#include "unit/log_springs.h"
-
-static char folder[] = P_tmpdir "/mlff-distill-labels-XXXXXX";
-static mlff_system *rest;
+#include "unit/distill_runs.h"
 
 enum { MOLECULES = 1, CELLS = 2, SOME_ENERGIES = 4, NO_FORCES = 8, NO_GROUPS = 16, ONE_ALUMINUM = 32 };
 enum { GROUP = 10 }; // frames of a trajectory
-
-static const char *in_folder(const char *name, const char *file)
-{
-    static char paths[8][300];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s%s%s", folder, name, file[0] ? "/" : "", file);
-    return path;
-}
 
 // The file of labels of most tests; in_folder's texts are used again.
 static const char *first_file(void)
@@ -31,35 +15,6 @@ static const char *first_file(void)
     static char path[300];
     snprintf(path, sizeof path, "%s/a.extxyz", folder);
     return path;
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) && mlff_system_build("h2o", 0, 0, &rest) == MLFF_OK ? 0 : -1;
-}
-
-static void empty(const char *run)
-{
-    static const char *const names[] = {"made-with.json",      "checkpoint",   "best.safetensors", "history.jsonl",
-                                        "student.safetensors", "verdict.json", "report.html",      "config.json"};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
-    rmdir(in_folder(run, ""));
-}
-
-// A process that is killed here leaves the whole run or none of it; what it has not removed yet goes with the next one.
-static void remove_run(const char *run)
-{
-    empty("removed");
-    rename(in_folder(run, ""), in_folder("removed", ""));
-    empty("removed");
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    mlff_system_destroy(rest);
-    return rmdir(folder); // fails if a run left a file that is not one of its own
 }
 
 // Water in springs, n frames in trajectories of ten, each around a start of its own.
@@ -125,23 +80,6 @@ static void assert_refused(mlff_status status, mlff_status expected, const char 
     if (status != expected || !strstr(mlff_last_error(), words))
         fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
                  words);
-}
-
-static char *content(const char *run, const char *name)
-{
-    size_t length;
-    char *text = NULL;
-    assert_ok(base_read_file(in_folder(run, name), 1 << 24, &text, &length));
-    return text;
-}
-
-static void assert_same_file(const char *a, const char *b, const char *name)
-{
-    char *texts[2];
-    size_t lengths[2];
-    for (int k = 0; k < 2; k++) assert_ok(base_read_file(in_folder(k ? b : a, name), 1 << 24, &texts[k], &lengths[k]));
-    if (lengths[0] != lengths[1] || memcmp(texts[0], texts[1], lengths[0]) != 0) fail_msg("%s of %s and %s differ", name, a, b);
-    for (int k = 0; k < 2; k++) base_free(texts[k]);
 }
 
 static const char *note_of(const mlff_model *model, const char *wanted)
@@ -231,13 +169,6 @@ static void test_whole_run(void **state)
     assert_true(onset < 1 && count_closer(data, onset) <= 10 && count_closer(data, onset + 0.002) >= 10);
     mlff_dataset_destroy(data);
     mlff_model_destroy(student);
-}
-
-static int stop_sometimes(void *context, const mlff_distill_progress *progress)
-{
-    int *left = context;
-    (void)progress;
-    return --*left < 0;
 }
 
 static void test_interrupted_runs(void **state)

@@ -101,7 +101,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_dynamics_run": (None, [_P, c_int64, _P]),
     "mlff_dynamics_state_get": (None, [_P, POINTER(s.mlff_dynamics_state)]),
     "mlff_dynamics_save": (None, [_P, c_char_p]),
-    "mlff_dynamics_restore": (None, [_P, c_char_p]),
+    "mlff_dynamics_restore_on": (None, [_P, _P, c_char_p]),
     "mlff_dynamics_destroy": ("void", [_P]),
     "mlff_replicas_create": (None, [_P, _P, _P, c_int, _PP]),
     "mlff_replicas_run": (None, [_P, c_int64, _P]),

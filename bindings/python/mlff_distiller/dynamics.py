@@ -86,6 +86,7 @@ class _Simulation:
 
     _handle: c_void_p
     _lock: Any  # of the evaluator
+    _evaluator: Any  # its handle
     _system = 0  # address
     _n = 0
 
@@ -169,8 +170,12 @@ class _Simulation:
 
     @exclusive
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Goes on from a restart file of the same atoms, also one that another device or `mlff md` wrote."""
-        lib.core.mlff_dynamics_restore(self._handle, lib.path_bytes(path))
+        """Goes on from a restart file of the same atoms and model, also one that another device or `mlff md` wrote.
+
+        Raises:
+            MlffError: the energy in the file is not this model's, by more than 0.1 eV an atom.
+        """
+        lib.core.mlff_dynamics_restore_on(self._evaluator, self._handle, lib.path_bytes(path))
 
 
 class Dynamics(_Simulation):
@@ -223,7 +228,7 @@ class Dynamics(_Simulation):
             anisotropic, ramp,
         )  # fmt: skip
         self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
-        self._lock = self.evaluator.lock
+        self._lock, self._evaluator = self.evaluator.lock, self.evaluator._handle
         self._n = len(atoms)
         system = _make_system(atoms, options)
         self._system = system.value or 0
@@ -254,7 +259,7 @@ class Replica(_Simulation):
 
     def __init__(self, owner: Replicas, index: int, n_atoms: int) -> None:
         self._replicas = owner._replicas  # own what this one borrows
-        self._lock = owner._lock
+        self._lock, self._evaluator = owner._lock, owner.evaluator._handle
         self._index = index
         self._n = n_atoms
         self._system = owner._systems[index]

@@ -62,7 +62,8 @@ static int join(cli_arguments *arguments, const char *option, char *list, size_t
     return CLI_GOOD;
 }
 
-// The preset, or what of it a run from labels has, with the settings of --config over it. Which of both --config alone may say.
+// The preset, changed for a run from labels if there are any, then the settings of --config. If only --config names labels, the preset is
+// changed for them first and --config read again.
 static mlff_status take_settings(const cli_arguments *arguments, distillation *d, const char *labels, const char *teacher)
 {
     mlff_status status = MLFF_OK;

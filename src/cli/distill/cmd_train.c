@@ -230,26 +230,6 @@ done:
     return status;
 }
 
-// "H,C,O" of the elements in a dataset.
-static mlff_status list_elements(const mlff_dataset *data, char *text, size_t text_bytes)
-{
-    mlff_status status = MLFF_OK;
-    bool present[119] = {false};
-    size_t length = 0;
-    for (int64_t k = 0; k < mlff_dataset_size(data); k++) {
-        mlff_system *system = NULL;
-        MLFF_TRY(mlff_dataset_get(data, k, &system));
-        for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
-        mlff_system_destroy(system);
-    }
-    text[0] = 0;
-    for (int z = 1; z < 119; z++)
-        if (present[z] && length < text_bytes)
-            length += (size_t)snprintf(text + length, text_bytes - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
-done:
-    return status;
-}
-
 // A new student knows the elements of the training data and begins with the energies that fit the labels best.
 static mlff_status make_student(training *run, const mlff_dataset *data, mlff_model **model_out)
 {
@@ -259,7 +239,7 @@ static mlff_status make_student(training *run, const mlff_dataset *data, mlff_mo
     mlff_model *bare = NULL;
     mlff_setting chosen[N_SETTINGS + 3] = {{0}};
     if (run->begin) return mlff_model_load(run->begin, model_out);
-    MLFF_TRY(list_elements(data, elements, sizeof elements));
+    mlff_dataset_elements(data, elements, sizeof elements);
     MLFF_TRY(mlff_dataset_shifts(data, shifts));
     snprintf(run->seed, sizeof run->seed, "%" PRIu64, run->trainer.seed);
     for (int k = 0; k < N_SETTINGS; k++) chosen[k] = (mlff_setting){settings[k].setting, run->settings[k]};
@@ -274,17 +254,6 @@ done:
 
 // ---- the run --------------------------------------------------------------------------------------------------------
 
-// "forces 5.10 meV/Å, energy 0.102 meV/atom", without what had no labels.
-static const char *errors_text(const mlff_training_errors *errors, char text[96])
-{
-    size_t length = 0;
-    text[0] = 0;
-    if (isfinite(errors->force_mae)) length = (size_t)snprintf(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
-    if (isfinite(errors->energy_mae))
-        snprintf(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
-    return text;
-}
-
 static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
@@ -293,12 +262,12 @@ static int show(void *context, const mlff_fit_progress *p)
     if (p->validated && !run->to_json) {
         cli_progress_clear();
         if (p->step == p->n_steps || p->best_step == p->step)
-            printf("step %9" PRId64 "  %s  (validation%s)\n", p->step, errors_text(&p->validation, text),
+            printf("step %9" PRId64 "  %s  (validation%s)\n", p->step, mlff_training_errors_text(&p->validation, text),
                    p->best_step == p->step ? ", best so far" : "");
         fflush(stdout);
     }
     cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %s, %.0f s left", p->step, p->n_steps,
-                 p->structures_per_s, errors_text(&p->best, text), p->remaining_s);
+                 p->structures_per_s, mlff_training_errors_text(&p->best, text), p->remaining_s);
     return cli_interrupted();
 }
 
@@ -321,7 +290,7 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
     }
     char text[96];
     cli_print("%s: %" PRId64 " structure%s trained, %" PRId64 " validated: %s (mean absolute)\n", run->output, n_train,
-              base_plural(n_train), e->n_frames, errors_text(e, text));
+              base_plural(n_train), e->n_frames, mlff_training_errors_text(e, text));
 }
 
 // What the student was trained on, and how well, into its metadata.
@@ -335,7 +304,7 @@ static mlff_status note_training(const training *run, const mlff_dataset *train,
                                      .seed = run->trainer.seed};
     // Of a model that was trained before, this is not all of its data.
     MLFF_TRY(mlff_model_note_data(student, train, run->output, run->begin ? NULL : &origin));
-    snprintf(text, sizeof text, "validation: %s (mean absolute)", errors_text(&run->errors, errors));
+    snprintf(text, sizeof text, "validation: %s (mean absolute)", mlff_training_errors_text(&run->errors, errors));
     MLFF_TRY(mlff_model_note(student, "error", text));
 done:
     return status;

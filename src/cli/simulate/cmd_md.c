@@ -113,25 +113,6 @@ mlff_status md_draw_velocities(const mlff_dynamics_options *options_of_run, mlff
     return MLFF_OK;
 }
 
-// The first step takes the forces of the restart file, and the drift its energy: both must be of this model. The limit is
-// an assumption, far above what float32 changes and below what two methods differ by: bf16 was not measured.
-#define OTHER_ENERGY 0.1 // eV/atom
-
-mlff_status md_refuse_other_model(const cli_setup *setup, const mlff_system *system, double energy, const char *restart)
-{
-    mlff_batch batch;
-    int32_t first_atom[2];
-    double here = NAN;
-    mlff_batch_from_system(system, first_atom, &batch);
-    const mlff_status status = mlff_evaluator_compute(setup->evaluator, &batch, &(mlff_results){.energies = &here});
-    if (status != MLFF_OK || fabs(here - energy) <= OTHER_ENERGY * system->n_atoms) return status;
-    return mlff_fail(
-        MLFF_ERR_VALUE,
-        "%s: was written by a run of another model: its energy is %.3f eV, that of %s %.3f eV; use that model, or begin "
-        "from a frame",
-        restart, energy, setup->info.name, here);
-}
-
 static mlff_status start(simulation *run)
 {
     mlff_status status = MLFF_OK;
@@ -158,10 +139,9 @@ static mlff_status start(simulation *run)
         snprintf(run->integrated_on, sizeof run->integrated_on, "domains of %s", run->setup.device);
     else
         mlff_device_text(device, run->integrated_on, sizeof run->integrated_on);
-    if (run->restart) MLFF_TRY(mlff_dynamics_restore(run->dynamics, run->restart));
+    if (run->restart) MLFF_TRY(mlff_dynamics_restore_on(run->setup.evaluator, run->dynamics, run->restart));
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;
-    if (run->restart) MLFF_TRY(md_refuse_other_model(&run->setup, system, run->first.potential_energy, run->restart));
     MLFF_TRY(open_trajectory(run));
     if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
     md_warn_if_far_from_training(run);

@@ -175,7 +175,7 @@ static mlff_status restore(const replicas_run *run, int k)
     char name[PATH_MAX];
     if (!run->task->restart) return MLFF_OK;
     const mlff_status status = name_of(run, run->task->restart, k, name);
-    return status == MLFF_OK ? mlff_dynamics_restore(run->each[k].dynamics, name) : status;
+    return status == MLFF_OK ? mlff_dynamics_restore_on(run->task->setup->evaluator, run->each[k].dynamics, name) : status;
 }
 
 static mlff_status start(replicas_run *run)
@@ -197,9 +197,6 @@ static mlff_status start(replicas_run *run)
     for (int k = 0; k < (int)n; k++) {
         MLFF_TRY(mlff_dynamics_state_get(run->each[k].dynamics, &run->each[k].first));
         run->each[k].last = run->each[k].first;
-        if (run->task->restart)
-            MLFF_TRY(md_refuse_other_model(run->task->setup, run->each[k].system, run->each[k].first.potential_energy,
-                                           run->task->restart));
         MLFF_TRY(open_trajectory(run, k));
         if (!run->task->restart) MLFF_TRY(save(run, k));
     }

@@ -25,12 +25,11 @@ int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_ta
 // The run. MLFF_ERR_UNSTABLE if a replica has ended early: the others were run to the end. MLFF_ERR_INTERRUPTED after Ctrl-C.
 mlff_status md_replicas_run(const md_replicas_task *task);
 
-// cmd_md.c: Maxwell-Boltzmann velocities with the temperature that the ensemble's degrees of freedom are to have.
+// cmd_md.c:
 /* Makes `path` an empty trajectory (or a stream) that frames are added to; locked until the writer is closed. Fails where another
  * process writes it. */
 mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out);
-/* Fails with MLFF_ERR_VALUE if `energy`, of the system in the file `restart`, is not the model's. */
-mlff_status md_refuse_other_model(const cli_setup *setup, const mlff_system *system, double energy, const char *restart);
+/* Maxwell-Boltzmann velocities with the temperature that the ensemble's degrees of freedom are to have. */
 mlff_status md_draw_velocities(const mlff_dynamics_options *options, mlff_system *system);
 
 #endif

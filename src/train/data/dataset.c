@@ -223,3 +223,19 @@ void dataset_find_elements(const mlff_dataset *dataset, bool present[MLFF_MAX_AT
         for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
     }
 }
+
+void dataset_elements_text(const bool present[MLFF_MAX_ATOMIC_NUMBER + 1], char *text, size_t text_bytes)
+{
+    size_t length = 0;
+    text[0] = 0;
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (present[z] && length < text_bytes)
+            length += (size_t)snprintf(text + length, text_bytes - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
+}
+
+void mlff_dataset_elements(const mlff_dataset *dataset, char *text, size_t text_bytes)
+{
+    bool present[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+    dataset_find_elements(dataset, present);
+    dataset_elements_text(present, text, text_bytes);
+}

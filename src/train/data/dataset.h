@@ -37,6 +37,8 @@ mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out)
 mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed);
 /* Sets present[z] for the elements of its structures. */
 void dataset_find_elements(const mlff_dataset *dataset, bool present[MLFF_MAX_ATOMIC_NUMBER + 1]);
+/* "H,C,O" of the elements that are present. */
+void dataset_elements_text(const bool present[MLFF_MAX_ATOMIC_NUMBER + 1], char *text, size_t text_bytes);
 /* Removes the frames from index n_frames on. */
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames);
 

@@ -123,4 +123,7 @@ mlff_status distill_config_same(const mlff_distill_config *asked, const mlff_dis
  * nothing from elsewhere. */
 mlff_status distill_report(const distill *d);
 
+/* Adds the names of a list of files, separated by commas, without their folders: "a.extxyz, b.mlff". */
+void distill_add_names(const char *list, base_text *text);
+
 #endif

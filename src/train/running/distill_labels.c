@@ -13,7 +13,10 @@
 #include "train/judging/verdict.h"
 #include "train/sampling/sample_geometry.h"
 
-enum { MOST_SYSTEMS = 3 }; // that dynamics begin with: a verdict takes that many times as long
+enum {
+    MOST_SYSTEMS = 3, // that dynamics begin with: a verdict takes that many times as long
+    STREAM_GROUPS = 0x67727073
+};
 
 // ---- reading
 
@@ -23,10 +26,7 @@ static void tell_groups_apart(mlff_dataset *dataset, uint64_t file)
     for (size_t f = 0; f < dataset->n_frames; f++) {
         int64_t *group = &dataset->frames[f].system->group;
         if (*group < 0) continue;
-        uint64_t x = (uint64_t)*group + (file + 1) * UINT64_C(0x9e3779b97f4a7c15);
-        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-        *group = (int64_t)((x ^ (x >> 31)) >> 1);
+        *group = (int64_t)(0x1p53 * base_random_uniform(file, STREAM_GROUPS, (uint64_t)*group));
     }
 }
 
@@ -129,6 +129,15 @@ static mlff_status take_dataset(distill *d)
     MLFF_TRY(note_labels(d, d->config.labels, d->labelled));
 done:
     return status;
+}
+
+void distill_add_names(const char *list, base_text *text)
+{
+    for (const char *name = list; name; name = strchr(name, ',') ? strchr(name, ',') + 1 : NULL) {
+        const size_t length = strcspn(name, ",");
+        const char *slash = memrchr(name, '/', length), *own = slash ? slash + 1 : name;
+        base_text_add(text, "%s%.*s", name == list ? "" : ", ", (int)(name + length - own), own);
+    }
 }
 
 static int count_names(const char *list)

@@ -225,25 +225,16 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict, bool of_la
     base_text_add(page, "</table>");
 }
 
-// Names of files without their folders: "a.extxyz, b.mlff".
-static void add_names(base_text *page, const char *list)
-{
-    char name[256];
-    for (const char *rest = list; rest; rest = strchr(rest, ',') ? strchr(rest, ',') + 1 : NULL) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(rest, ","), rest);
-        const char *slash = strrchr(name, '/');
-        base_text_add(page, rest == list ? "" : ", ");
-        drawing_text(page, slash ? slash + 1 : name);
-    }
-}
-
 static void add_head(base_text *page, const mlff_model *student, const mlff_distill_config *config)
 {
     mlff_model_info info;
+    base_text names = {0};
     mlff_model_info_get(student, &info);
     drawing_page_begin(page, "Distillation");
     base_text_add(page, "<h1>A student of ");
-    add_names(page, config->labels ? config->labels : config->teacher);
+    distill_add_names(config->labels ? config->labels : config->teacher, &names);
+    if (names.text) drawing_text(page, names.text);
+    base_text_free(&names);
     base_text_add(page, "</h1><p>");
     if (config->labels) {
         base_text_add(page, "Trained and judged on these labels");

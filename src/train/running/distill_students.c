@@ -2,7 +2,6 @@
 // distill_students.c: students of a run: young ones that explore, the one that is handed out, and its baseline.
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/sha256.h"
@@ -21,16 +20,13 @@ static int while_training(void *context, const mlff_fit_progress *p)
 // "H,C,O" of the seeds, or, of a run from labels, of the structures that are trained on.
 static void list_elements(const distill *d, const mlff_dataset *train, char *elements, size_t bytes)
 {
-    bool present[119] = {false};
-    size_t length = 0;
+    bool present[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
     for (int64_t s = 0; d->seeds && s < mlff_samples_size(d->seeds); s++) {
         const mlff_system *system = mlff_samples_get(d->seeds, s, NULL);
         for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
     }
     if (!d->seeds) dataset_find_elements(train, present);
-    for (int z = 1; z < 119; z++)
-        if (present[z] && length < bytes)
-            length += (size_t)snprintf(elements + length, bytes - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
+    dataset_elements_text(present, elements, bytes);
 }
 
 static mlff_status new_student(distill *d, const distill_data *data, uint64_t with_seed, mlff_model **model_out)
@@ -74,11 +70,9 @@ static mlff_status note_labels(const distill *d, const mlff_dataset *train, mlff
     mlff_teacher_info teacher;
     base_text text = {0};
     base_text_add(&text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
-    for (const char *name = c->labels; name; name = strchr(name, ',') ? strchr(name, ',') + 1 : NULL) {
-        const int length = (int)strcspn(name, ",");
-        const char *slash = memrchr(name, '/', (size_t)length);
-        base_text_add(&text, "%s%.*s", name == c->labels ? " of " : ", ", slash ? (int)(name + length - slash - 1) : length,
-                      slash ? slash + 1 : name);
+    if (c->labels) {
+        base_text_add(&text, " of ");
+        distill_add_names(c->labels, &text);
     }
     if (!c->labels) {
         base_text_add(&text, ", %g to %g K", c->lowest_kelvin, c->highest_kelvin);
@@ -95,17 +89,6 @@ done:
     return status;
 }
 
-// "forces 5.10 meV/Å, energy 0.102 meV/atom", without what had no labels.
-static const char *errors_text(const mlff_training_errors *errors, char text[96])
-{
-    size_t length = 0;
-    text[0] = 0;
-    if (isfinite(errors->force_mae)) length = (size_t)snprintf(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
-    if (isfinite(errors->energy_mae))
-        snprintf(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
-    return text;
-}
-
 static mlff_status note_origin(const distill *d, const distill_data *data, const mlff_training_errors *best, mlff_model *model)
 {
     mlff_status status = MLFF_OK;
@@ -115,7 +98,7 @@ static mlff_status note_origin(const distill *d, const distill_data *data, const
     MLFF_TRY(mlff_model_note(model, "data_hash", hash));
     snprintf(text, sizeof text, "%g", d->config.highest_kelvin);
     if (!d->config.labels) MLFF_TRY(mlff_model_note(model, "highest_kelvin", text));
-    snprintf(text, sizeof text, "validation: %s (mean absolute)", errors_text(best, errors));
+    snprintf(text, sizeof text, "validation: %s (mean absolute)", mlff_training_errors_text(best, errors));
     MLFF_TRY(mlff_model_note(model, "error", text));
 done:
     return status;
@@ -160,7 +143,7 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     MLFF_TRY(mlff_model_save(model, path));
     MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " step%s on %" PRId64 " structure%s: %s (validation)", n_steps,
                           base_plural(n_steps), mlff_dataset_size(data->train), base_plural(mlff_dataset_size(data->train)),
-                          errors_text(&best, errors)));
+                          mlff_training_errors_text(&best, errors)));
     *model_out = model;
     model = NULL;
 trained:
