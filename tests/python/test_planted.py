@@ -63,6 +63,16 @@ class TestGarbage(unittest.TestCase):
     def test_waiting_for_a_collection(self):
         self.assertEqual(self.verdicts(self.cycles)["heap"], "uncollected garbage")
 
+    def test_beside_a_leak(self):
+        """A leak of a third of the growth is told, whatever the collector frees."""
+        kept = []
+
+        def both(n_calls):
+            self.cycles(n_calls)
+            kept.append(bytes(5000))
+
+        self.assertEqual(self.verdicts(both)["heap"], "growing")
+
     def test_never_collected(self):
         gc.disable()
         self.addCleanup(gc.enable)

@@ -38,12 +38,13 @@ static mlff_status keep_samples(profile_ledger *ledger, const double *samples, i
     return MLFF_OK;
 }
 
-// Did the caller's runtime free half of what was gained, or more?
+// Did the caller's runtime free nearly all of what was gained? Of less the rest may be a leak.
+#define MOST 0.9
 static bool is_garbage(const run *r, int k, const leak_verdict *leak)
 {
     if (leak->kind != LEAK_GROWING && leak->kind != LEAK_INCONCLUSIVE) return false;
     const double gained = leak->bytes_per_sample * (double)r->step.n;
-    return gained > 0 && (double)(r->final_bytes[k] - r->collected_bytes[k]) >= 0.5 * gained;
+    return gained > 0 && (double)(r->final_bytes[k] - r->collected_bytes[k]) >= MOST * gained;
 }
 
 mlff_status record_memory(const run *r, mlff_profile *profile)
