@@ -171,14 +171,15 @@ static void test_gradient_of_medium_batches(void **state)
     check_gradient(&two_layers, add_some_ethanols, true);
 }
 
-// Kernels of the first gradient, on the emulated GPU.
+// Kernels of the first gradient, on the emulated GPU; -1 on another, which does not count them.
 static int64_t count_launches(const setting *s)
 {
     void *library = dlopen(getenv("MLFF_CUDA_PLUGIN"), RTLD_NOW | RTLD_LOCAL),
          *symbol = library ? dlsym(library, "emulate_counts_get") : NULL;
     emulate_counts_function counts_get;
     emulate_counts before, after;
-    if (!symbol) fail_msg("%s", dlerror());
+    if (!library) fail_msg("%s", dlerror());
+    if (!symbol) return -1;
     memcpy(&counts_get, &symbol, sizeof counts_get);
     mlff_model *model = model_of(s);
     train_backend *backend = gpu_backend(model, MLFF_FLOAT32);
@@ -206,6 +207,10 @@ static void test_chains(void **state)
     if (!getenv("MLFF_CUDA_PLUGIN") || !have_gpu()) return;
     const char *capability = getenv("MLFF_EMULATE_CAPABILITY");
     const int64_t with_few = count_launches(few), with_many = count_launches(&two_layers);
+    if (with_few < 0) {
+        printf("skipped: launches are counted on the emulated GPU\n");
+        return;
+    }
     if (!capability) {
         assert_int_equal(with_few, with_many);
         return;
