@@ -137,6 +137,16 @@ static uint64_t clock_number(void)
     return ((uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec * 31u + (uint64_t)getpid()) * 0x9E3779B97F4A7C15u >> 24;
 }
 
+// Bytes of `path` that a suffix of n bytes may follow: a file's name has at most NAME_MAX, and ends between characters.
+static size_t shortened(const char *path, size_t n)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = strlen(name);
+    if (length + n > NAME_MAX)
+        for (length = NAME_MAX - n; length > 0 && ((unsigned char)name[length] & 0xc0) == 0x80;) length--;
+    return (size_t)(name - path) + length;
+}
+
 // A temporary name in the same folder, so that the rename stays within one file system.
 mlff_status base_output_open(const char *path, base_output *output)
 {
@@ -166,13 +176,14 @@ mlff_status base_output_open(const char *path, base_output *output)
             base_free(opened.path);
             if (!(opened.path = base_strdup(target))) return MLFF_ERR_MEMORY;
         }
-        size_t bytes = strlen(opened.path) + 24;
+        enum { SUFFIX = 9 };
+        const size_t kept = shortened(opened.path, SUFFIX), bytes = kept + SUFFIX + 1;
         if (!(opened.temporary = base_alloc(bytes, 1, "a file name"))) {
             status = MLFF_ERR_MEMORY;
             goto done;
         }
         for (int try = 0; try < 100 && descriptor < 0; try++) { // not mkstemp: the umask is the system's to apply
-            snprintf(opened.temporary, bytes, "%s.%08lx", opened.path, (unsigned long)(clock_number() & 0xffffffff));
+            snprintf(opened.temporary, bytes, "%.*s.%08lx", (int)kept, opened.path, (unsigned long)(clock_number() & 0xffffffff));
             descriptor = open(opened.temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
             if (descriptor < 0 && errno != EEXIST) break;
         }

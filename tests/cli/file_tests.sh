@@ -24,6 +24,16 @@ test_outputs() {
     is "$(value out n_steps)" 5 n_steps
     run 0 $one --runs 2 -o -
     is "$(value out runs)" 2 runs
+    # Runs' reports lie below TMPDIR, and a name may be as long as file systems allow.
+    TMPDIR=$PWD/absent refused 1 "cannot make a folder in $PWD/absent .* set TMPDIR" $one --runs 2 -o -
+    mkdir scratch
+    TMPDIR=$PWD/scratch run 0 $one --runs 2 -o -
+    rmdir scratch || fail "a report of a run is left"
+    local long
+    long=$(printf 'Å%.0s' {1..124}).xyz_
+    [ "$(printf %s "$long" | wc -c)" -gt 246 ] || fail "the name is not long"
+    run 0 eval model.safetensors water.xyz -o "$long" --format extxyz
+    run 0 eval model.safetensors "$long" --input-format extxyz
     # Two outputs of one name.
     mkdir folder
     refused 2 'are one file' eval model.safetensors water.xyz --json x.xyz -o x.xyz

@@ -5,6 +5,7 @@
 // of them more often than two whole rounds do. A failing command ends it.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <spawn.h>
@@ -219,11 +220,11 @@ int compare_runs(const char *const commands[2], int n_rounds, int n_repeats, con
     mlff_comparison_options with_pairs = *given, *options = &with_pairs;
     int verdict = CLI_FAILED;
     mlff_comparison *comparison = NULL;
-    char folder[] = "/tmp/mlff-compare-XXXXXX", report[64] = "";
+    char folder[PATH_MAX], report[PATH_MAX + 16] = "";
     group *groups = base_alloc(2, sizeof *groups, "runs");
     if (!groups) return cli_exit(MLFF_ERR_MEMORY);
     for (int side = 0; side < 2; side++) groups[side].command = commands[side];
-    if (!mkdtemp(folder)) MLFF_FAIL(MLFF_ERR_IO, "cannot make a folder in /tmp for the reports of runs: %s", strerror(errno));
+    MLFF_TRY(cli_temporary_folder("compare", "the reports of runs", folder));
     snprintf(report, sizeof report, "%s/run.json", folder);
     if (setenv(COMPARE_REPORT, report, 1) != 0) MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory: a variable of the environment");
     cli_interrupt_catch();

@@ -3,6 +3,7 @@
 // of memory, threads on cores, the clock) is fixed within one. The command calls itself with the same options.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -87,11 +88,10 @@ mlff_status profile_child(const cli_arguments *arguments, const char *const *ext
                           mlff_profile **profile_out)
 {
     mlff_status status = MLFF_OK;
-    char folder[] = "/tmp/mlff-runs-XXXXXX", path[64], made[CLI_MAX_OPTIONS + 8][64];
+    char folder[PATH_MAX], path[PATH_MAX + 16], made[CLI_MAX_OPTIONS + 8][64];
     char *argv[2 * CLI_MAX_OPTIONS + 32];
     int code = 0;
-    if (!mkdtemp(folder))
-        return mlff_fail(MLFF_ERR_IO, "cannot make a folder in /tmp for the report of a run: %s", strerror(errno));
+    if ((status = cli_temporary_folder("runs", "the report of a run", folder)) != MLFF_OK) return status;
     snprintf(path, sizeof path, "%s/run.json", folder);
     child_command(arguments, extra, path, argv, made);
     cli_progress("profile: %s", what);

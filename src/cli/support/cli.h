@@ -248,4 +248,8 @@ mlff_status cli_batch_fill(cli_batch *batch, mlff_system *const *systems, int n)
 mlff_batch cli_batch_one(const cli_batch *batch, int s, int32_t first_atom[2]);
 void cli_batch_free(cli_batch *batch);
 
+/* Makes an empty folder of this process alone below TMPDIR, or /tmp: mlff-KIND-XXXXXX. `purpose` stands in messages; `folder` has PATH_MAX
+ * bytes. Fails with MLFF_ERR_IO. */
+mlff_status cli_temporary_folder(const char *kind, const char *purpose, char *folder);
+
 #endif

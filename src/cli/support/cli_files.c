@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // cli_files.c: the files of a command line. No output may be the same file as an input or as another output; this is checked for
 // every command before anything is read or computed.
+#include <errno.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -187,4 +190,15 @@ int cli_suffix_check(const cli_arguments *arguments, const char *option, const c
         snprintf(known + used, sizeof known - used, "%s%s", used ? " or " : "", *suffix);
     }
     return cli_usage_error(arguments, "%s '%s': the name must end in %s", option, path, known);
+}
+
+mlff_status cli_temporary_folder(const char *kind, const char *purpose, char *folder)
+{
+    const char *set = getenv("TMPDIR"), *parent = set && *set ? set : P_tmpdir;
+    if (snprintf(folder, PATH_MAX, "%s/mlff-%s-XXXXXX", parent, kind) >= PATH_MAX - 16)
+        return mlff_fail(MLFF_ERR_IO, "cannot make a folder for %s: TMPDIR is too long", purpose);
+    if (!mkdtemp(folder))
+        return mlff_fail(MLFF_ERR_IO, "cannot make a folder in %s for %s: %s; set TMPDIR to one that can be written", parent,
+                         purpose, strerror(errno));
+    return MLFF_OK;
 }
