@@ -89,7 +89,8 @@ MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index
 /* Splits by group (mlff_system's `group`: frames of one trajectory), never by frame, since neighbors in time are near copies:
  * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures and become *validation_out; the
  * rest becomes *training_out. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
- * alone. The last group of an element stays in training, if any other can be held back. Both are copies. Fails with MLFF_ERR_USAGE for another fraction or fewer than two structures, MLFF_ERR_MEMORY. */
+ * alone. The last group of an element stays in training, if any other can be held back. Both are copies. Fails with
+ * MLFF_ERR_USAGE for another fraction or fewer than two structures, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uint64_t seed, mlff_dataset **training_out,
                                         mlff_dataset **validation_out);
 
@@ -338,8 +339,8 @@ MLFF_API mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *sys
 /* Writes the labels of a file as extended XYZ with energies, forces and stresses. Fails as mlff_shard_open and
  * mlff_writer_open. */
 MLFF_API mlff_status mlff_shard_export(const char *path, const char *extxyz_path);
-/* Warns of labels in a file that mlff_dataset_check refuses for their size: how many, and the first. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT,
- * MLFF_ERR_MEMORY. */
+/* Warns of labels in a file that mlff_dataset_check refuses for their size: how many, and the first. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_FORMAT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_labels_warn(const char *path, int n_threads);
 
 /* ---- training --------------------------------------------------------------------------------- */
@@ -448,8 +449,8 @@ typedef struct mlff_data_origin {
 MLFF_API mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, const char *model_path,
                                           const mlff_data_origin *origin);
 /* The structures that the model in the file `model_path` was trained on: of the file that its metadata name, or, of a student in the folder
- * of its mlff_distill run, of the labels there. *data_out, owned by the caller, is NULL where the metadata name none, where nothing is there,
- * and, with a warning, where their SHA-256 is not that of the metadata. Fails with MLFF_ERR_MEMORY. */
+ * of its mlff_distill run, of the labels there. *data_out, owned by the caller, is NULL where the metadata name none, where
+ * nothing is there, and, with a warning, where their SHA-256 is not that of the metadata. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_training_data(const mlff_model *model, const char *model_path, int n_threads,
                                               mlff_dataset **data_out);
 
@@ -614,7 +615,8 @@ typedef struct mlff_distill_config {
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);
 /* Makes a preset one of a run from labels that are there: all structures of `labels` (n_structures 0), no rounds, no probes, no baseline,
- * a core_repulsion of 1 at most, and, where the configuration names no teacher to measure beside, no bars that need one (min_speed 0, compare_ps 0). */
+ * a core_repulsion of 1 at most, and, where the configuration names no teacher to measure beside, no bars that need one
+ * (min_speed 0, compare_ps 0). */
 MLFF_API void mlff_distill_use_labels(mlff_distill_config *config, const char *labels);
 /* Writes a configuration as JSON. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path);

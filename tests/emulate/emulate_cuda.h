@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* emulate_cuda.h: enough of CUDA C++ to run the project's kernels on a CPU, thread by thread, where there is no GPU.
  *
- * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other (all together for cooperative launches). A barrier, a shuffle or
- * a tensor-core product suspends a fiber until all participants have arrived. Not fast, but every index, barrier and
- * sum of the real source is exercised, under the sanitizers too. Stands before each kernel source, with MLFF_EMULATE. */
+ * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other (all together for cooperative
+ * launches). A barrier, a shuffle or a tensor-core product suspends a fiber until all participants have arrived. Not fast, but
+ * every index, barrier and sum of the real source is exercised, under the sanitizers too. Stands before each kernel source, with
+ * MLFF_EMULATE. */
 #ifndef EMULATE_CUDA_H
 #define EMULATE_CUDA_H
 

@@ -345,7 +345,8 @@ static void test_no_allocation(void **state)
     mlff_model_destroy(model);
 }
 
-// Clocks of the stages, of one thread so that it has a part in each: on, all of the vocabulary runs; off, all is zero. An element that the model has not is refused by name.
+// Clocks of the stages, of one thread so that it has a part in each: on, all of the vocabulary runs; off, all is zero. An element
+// that the model has not is refused by name.
 static void test_stages_and_elements(void **state)
 {
     (void)state;

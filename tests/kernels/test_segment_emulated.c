@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Purpose: norms, attention, sums over edges and softmax of src/gpu/nn, forward and backward, run thread by thread on the CPU (emulate_cuda.h), against
-// float64: sums in plain loops, derivatives by central differences of the float64 function (segment_support.h). Random and extreme sizes, an
-// atom without edges, logits in one part and in four, every precision.
+// Purpose: norms, attention, sums over edges and softmax of src/gpu/nn, forward and backward, run thread by thread on the CPU
+// (emulate_cuda.h), against float64: sums in plain loops, derivatives by central differences of the float64 function
+// (segment_support.h). Random and extreme sizes, an atom without edges, logits in one part and in four, every precision.
 // Tolerances, of the largest result: 3e-6 for float32 (as on the CPU), 2e-3 for tf32 and 2e-2 for bf16, operands of 11 and 8 bits; 2e-5 for
 // float32 where gates saturate or rows have an offset, which cancels. Softmax is float32 in every precision: 1e-6 for shares.
 #include "gpu_operand.h"

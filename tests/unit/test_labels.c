@@ -134,7 +134,8 @@ static void test_resume(void **state)
     mlff_teacher_destroy(teacher);
 }
 
-// Cut anywhere behind the header (every fifth byte: each cut syncs the disk twice), a file is good for its whole labels, and ends as one that was never cut.
+// Cut anywhere behind the header (every fifth byte: each cut syncs the disk twice), a file is good for its whole labels, and ends
+// as one that was never cut.
 static void test_cut_everywhere(void **state)
 {
     (void)state;

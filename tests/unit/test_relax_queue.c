@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// test_relax_queue.c: the queue of mlff_relax in several threads: its functions are called in the caller's thread, each structure is given back once,
-// whatever fails, and the results are those of one thread, and of one structure at a time, to the bit. With MLFF_CUDA_PLUGIN on a GPU, where forces are
-// computed in a thread of their own.
+// test_relax_queue.c: the queue of mlff_relax in several threads: its functions are called in the caller's thread, each structure
+// is given back once, whatever fails, and the results are those of one thread, and of one structure at a time, to the bit. With
+// MLFF_CUDA_PLUGIN on a GPU, where forces are computed in a thread of their own.
 #include <pthread.h>
 
 #include "support.h"

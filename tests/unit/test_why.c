@@ -63,7 +63,8 @@ static void test_every_subset_of_reasons(void **state)
 }
 
 // Of the course of a run a drift is told, which grows all along: of step times, or of processor time on a crowded machine, whose step
-// times are those of the other programs. Where the core itself becomes slower as much, it is told as that. A single jump is told as what it is, and on a crowded machine not at all.
+// times are those of the other programs. Where the core itself becomes slower as much, it is told as that. A single jump is told
+// as what it is, and on a crowded machine not at all.
 static void test_course(void **state)
 {
     (void)state;

@@ -10,7 +10,8 @@
 //          Stratonovich's drift has P_a + k_B T/2V in place of P_a. With the virial of the beginning, of second order for an ideal gas.
 //   MTK    W dv_a/dt = V (P_a - P0) + Σ m v²/N_f,  W = (N_f + 3)/3 k_B T τ²; isotropic: the mean of the right side
 //          dr/dt = v + v_a r,  dv/dt = F/m - (v_a + Σ v_b/N_f) v,  as Tuckerman et al. 2006, doi:10.1088/0305-4470/39/19/S18
-// The arithmetic of strains and rates is in bath.h. Both sample V^(N-1) exp(-P0 V/k_B T) times the configurations' weight dV, or dL_x dL_y dL_z (momentum of the whole zero).
+// The arithmetic of strains and rates is in bath.h. Both sample V^(N-1) exp(-P0 V/k_B T) times the configurations' weight dV, or
+// dL_x dL_y dL_z (momentum of the whole zero).
 #include <math.h>
 
 #include "atoms/dynamics/dynamics.h"

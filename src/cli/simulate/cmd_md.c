@@ -52,8 +52,8 @@ static const cli_option options[] = {
     CLI_EVALUATOR_OPTIONS,
     {0}};
 
-// A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer. After a piece the atoms come to the host
-// and are checked, in some 50 ns each: pieces of large systems are longer.
+// A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer. After a piece the atoms come
+// to the host and are checked, in some 50 ns each: pieces of large systems are longer.
 #define PATIENCE_NS 100000000
 #define PATIENCE_NS_AN_ATOM 5000
 #define LONGEST_PATIENCE_NS 1000000000

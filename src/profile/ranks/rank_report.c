@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// rank_report.c: does one rank compute longer than the others? All ranks make a step together, so parts of the run are the same parts on all
-// of them: the ratio of the slowest rank's computing to the mean of all is taken in each part, and its interval is that of the median over
-// parts. Where a process waited for a CPU its times are the machine's, and nothing is said of the load; nor of several GPUs of a process,
-// as it is not known how long their threads waited: what a late launch leaves between two kernels counts as the first one's time.
+// rank_report.c: does one rank compute longer than the others? All ranks make a step together, so parts of the run are the same
+// parts on all of them: the ratio of the slowest rank's computing to the mean of all is taken in each part, and its interval is
+// that of the median over parts. Where a process waited for a CPU its times are the machine's, and nothing is said of the load;
+// nor of several GPUs of a process, as it is not known how long their threads waited: what a late launch leaves between two
+// kernels counts as the first one's time.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

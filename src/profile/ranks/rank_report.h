@@ -32,8 +32,8 @@ typedef struct rank_report {
     int crowded;                   /* row of it */
 } rank_report;
 
-/* rank_files.c: where the only one of *n profiles is rank 0's, the other ranks' are loaded after it. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT,
- * MLFF_ERR_LIMIT, MLFF_ERR_MEMORY; what is in *profiles then is still the caller's. */
+/* rank_files.c: where the only one of *n profiles is rank 0's, the other ranks' are loaded after it. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_FORMAT, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY; what is in *profiles then is still the caller's. */
 mlff_status ranks_load_others(const char *path, mlff_profile ***profiles, int *n);
 
 /* n of 0: the profiles are not the ranks of one run. Fails with MLFF_ERR_MEMORY. */

@@ -6,8 +6,8 @@
 #include "base/base.h"
 #include "mlff_atoms.h"
 
-/* Calls `visit` in the caller's thread with each frame, in their order, read by n_threads (0: all cores); the system is released afterwards. Ends with the first failure of
- * `visit`; fails as mlff_reader_open and mlff_reader_next. */
+/* Calls `visit` in the caller's thread with each frame, in their order, read by n_threads (0: all cores); the system is released
+ * afterwards. Ends with the first failure of `visit`; fails as mlff_reader_open and mlff_reader_next. */
 typedef mlff_status (*frame_visitor)(void *context, const mlff_system *system);
 mlff_status frames_visit(const char *path, int n_threads, frame_visitor visit, void *context);
 
