@@ -282,6 +282,42 @@ static void test_model(void **state)
     unlink(path);
 }
 
+// Several calls of the evaluator, with bad structures in the first, a middle and the last one: each label is that of its structure alone.
+static void test_model_in_calls(void **state)
+{
+    (void)state;
+    enum { N = 800 }; // 7200 atoms, four calls of 2048 at most
+    static mlff_system *systems[N];
+    static mlff_label labels[N];
+    static const mlff_system *list[N];
+    mlff_model *model = support_model(16, 1, "gaussian", "cosine", 0, 1);
+    mlff_teacher *teacher;
+    assert_ok(mlff_teacher_create_model(model, NULL, &teacher));
+    for (int k = 0; k < N; k++) {
+        list[k] = systems[k] = molecule("ethanol");
+        for (int c = 0; c < 27; c++) systems[k]->positions[c] += 0.1 * (base_random_uniform(3, (uint64_t)k, (uint64_t)c) - 0.5);
+        if (k == 0 || k == 333 || k == N - 1) memcpy(systems[k]->positions + 3, systems[k]->positions, 3 * sizeof(double));
+    }
+    for (int n = N; n > 100; n -= 350) { // the arrays of a large call serve smaller ones
+        assert_ok(mlff_teacher_compute(teacher, list, n, labels));
+        for (int k = 0; k < n; k++) {
+            mlff_label alone;
+            assert_ok(mlff_teacher_compute(teacher, list + k, 1, &alone));
+            assert_int_equal(labels[k].status, k == 0 || k == 333 || k == N - 1 ? MLFF_ERR_VALUE : MLFF_OK);
+            assert_int_equal(alone.status, labels[k].status);
+            if (alone.status == MLFF_OK) {
+                assert_true(fabs(alone.energy - labels[k].energy) < 1e-6); // eV; float32 sums in another order
+                for (int c = 0; c < 27; c++) assert_true(fabs(alone.forces[c] - labels[k].forces[c]) < 1e-5);
+            }
+            mlff_label_clear(&alone);
+            mlff_label_clear(&labels[k]);
+        }
+    }
+    for (int k = 0; k < N; k++) mlff_system_destroy(systems[k]);
+    mlff_teacher_destroy(teacher);
+    mlff_model_destroy(model);
+}
+
 // ANI-2x: an ensemble's deviations, atom energies that add up.
 static void test_ensemble(void **state)
 {
@@ -356,7 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_xtb_forces),   cmocka_unit_test(test_xtb_energies),   cmocka_unit_test(test_xtb_batch),
         cmocka_unit_test(test_xtb_crash),    cmocka_unit_test(test_xtb_no_process), cmocka_unit_test(test_xtb_timeout),
-        cmocka_unit_test(test_xtb_periodic), cmocka_unit_test(test_model),          cmocka_unit_test(test_ensemble),
-        cmocka_unit_test(test_function),     cmocka_unit_test(test_names)};
+        cmocka_unit_test(test_xtb_periodic), cmocka_unit_test(test_model),          cmocka_unit_test(test_model_in_calls),
+        cmocka_unit_test(test_ensemble),     cmocka_unit_test(test_function),       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

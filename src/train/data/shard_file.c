@@ -379,11 +379,13 @@ static size_t first_call(const mlff_teacher *teacher, const sample *const *sampl
 static mlff_status label_missing(labelling *l, mlff_teacher *teacher, const sample *const *missing, size_t n_missing)
 {
     label_call calls[2] = {0};
-    size_t wanted = first_call(teacher, missing, n_missing);
+    const size_t first = first_call(teacher, missing, n_missing), last = teacher->options.device.kind == MLFF_CUDA ? first : 0;
+    size_t wanted = first;
     mlff_status status = MLFF_OK;
 
     for (size_t begin = 0, k = 0; begin < n_missing && !l->stopped; k++) {
-        const size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
+        size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
+        if (begin + n == n_missing && n > last) n -= last; // the teacher waits while the last call is written: a short one
         label_call *call = &calls[k % 2];
         const int64_t called = base_clock_ns();
         MLFF_TRY(compute_call(call, l->shard, teacher, missing + begin, (int)n));

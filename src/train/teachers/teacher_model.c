@@ -3,25 +3,32 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/helper_thread.h"
 #include "model/model.h"
 #include "teacher.h"
 
 // Atoms of one call of the evaluator, on each device: enough to fill a processor, little enough that an error costs few repeats.
 enum { BATCH_ATOMS_CPU = 2048, BATCH_ATOMS_GPU = 32768 };
 
-typedef struct model_state {
-    mlff_model *model;
-    mlff_evaluator *evaluator;
-} model_state;
-
-// One call's arrays, of n_systems structures with n_atoms atoms in all.
+// A call's arrays, which are kept from one to the next, and the structures that they are of. `labels` NULL: none wait for their results.
 typedef struct call {
     mlff_batch batch;
+    size_t most_systems, most_atoms;
     int32_t *first_atom, *species;
     double *positions, *cells, *charges, *spins;
     unsigned char *periodic;
     double *energies, *forces, *stresses, *atom_energies, *energy_deviations, *force_deviations;
+    const mlff_system *const *systems;
+    mlff_label *labels;
 } call;
+
+// While the evaluator computes one call, a thread hands out the labels of the one before and prepares the next in its arrays.
+typedef struct model_state {
+    mlff_model *model;
+    mlff_evaluator *evaluator;
+    call calls[2], alone; // `alone`: of one structure
+    helper_thread helper;
+} model_state;
 
 static void call_free(call *c)
 {
@@ -29,10 +36,15 @@ static void call_free(call *c)
                       c->spins,         c->periodic,          c->energies,        c->forces, c->stresses,
                       c->atom_energies, c->energy_deviations, c->force_deviations};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+    *c = (call){0};
 }
 
-static mlff_status call_allocate(call *c, size_t n_systems, size_t n_atoms)
+static mlff_status call_reserve(call *c, size_t n_systems, size_t n_atoms)
 {
+    if (n_systems <= c->most_systems && n_atoms <= c->most_atoms) return MLFF_OK;
+    if (n_systems < c->most_systems) n_systems = c->most_systems;
+    if (n_atoms < c->most_atoms) n_atoms = c->most_atoms;
+    call_free(c);
     *c = (call){.first_atom = base_alloc(n_systems + 1, sizeof(int32_t), "a batch"),
                 .species = base_alloc(n_atoms, sizeof(int32_t), "a batch"),
                 .positions = base_alloc(3 * n_atoms, sizeof(double), "a batch"),
@@ -49,11 +61,21 @@ static mlff_status call_allocate(call *c, size_t n_systems, size_t n_atoms)
     const bool complete = c->first_atom && c->species && c->positions && c->cells && c->charges && c->spins && c->periodic &&
                           c->energies && c->forces && c->stresses && c->atom_energies && c->energy_deviations &&
                           c->force_deviations;
-    return complete ? MLFF_OK : MLFF_ERR_MEMORY;
+    if (!complete) {
+        call_free(c);
+        return MLFF_ERR_MEMORY;
+    }
+    c->most_systems = n_systems;
+    c->most_atoms = n_atoms;
+    return MLFF_OK;
 }
 
-static void call_fill(call *c, const mlff_system *const *systems, int n)
+static mlff_status call_prepare(call *c, const mlff_system *const *systems, int n, mlff_label *labels)
 {
+    size_t n_all = 0;
+    for (int s = 0; s < n; s++) n_all += (size_t)systems[s]->n_atoms;
+    const mlff_status status = call_reserve(c, (size_t)n, n_all);
+    if (status != MLFF_OK) return status;
     for (int s = 0; s < n; s++) {
         const mlff_system *system = systems[s];
         const size_t first = (size_t)c->first_atom[s], n_atoms = (size_t)system->n_atoms;
@@ -65,6 +87,8 @@ static void call_fill(call *c, const mlff_system *const *systems, int n)
         c->charges[s] = system->charge;
         c->spins[s] = system->spin;
     }
+    c->systems = systems;
+    c->labels = labels;
     c->batch = (mlff_batch){.n_systems = n,
                             .first_atom = c->first_atom,
                             .species = c->species,
@@ -73,6 +97,7 @@ static void call_fill(call *c, const mlff_system *const *systems, int n)
                             .periodic = c->periodic,
                             .charges = c->charges,
                             .spins = c->spins};
+    return MLFF_OK;
 }
 
 // The largest over atoms of sqrt(Σ_c σ_c²).
@@ -103,66 +128,123 @@ static mlff_status take_label(const mlff_teacher *teacher, const call *c, int s,
     return MLFF_OK;
 }
 
-static mlff_status compute_batch(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+static mlff_status take_labels(const mlff_teacher *teacher, call *c)
 {
     mlff_status status = MLFF_OK;
-    model_state *state = teacher->state;
-    call c = {0};
-    size_t n_atoms = 0;
-    const bool deviations = teacher->n_members > 1 && teacher->options.deviations;
-    bool any_cell = false;
-
-    for (int s = 0; s < n; s++) {
-        n_atoms += (size_t)systems[s]->n_atoms;
-        any_cell = any_cell || systems[s]->periodic[0];
-    }
-    MLFF_TRY(call_allocate(&c, (size_t)n, n_atoms));
-    call_fill(&c, systems, n);
-    const mlff_results results = {.energies = c.energies,
-                                  .forces = c.forces,
-                                  .stresses = teacher->has_stress && any_cell ? c.stresses : NULL,
-                                  .atom_energies = teacher->has_atom_energies ? c.atom_energies : NULL,
-                                  .energy_deviations = deviations ? c.energy_deviations : NULL,
-                                  .force_deviations = deviations ? c.force_deviations : NULL};
-    status = mlff_evaluator_compute(state->evaluator, &c.batch, &results);
-    if (status == MLFF_ERR_VALUE && n > 1) { // one of them is bad: each by itself
-        status = MLFF_OK;
-        for (int s = 0; s < n && status == MLFF_OK; s++) status = compute_batch(teacher, systems + s, 1, labels + s);
-        goto done;
-    }
-    if (status == MLFF_ERR_VALUE) {
-        teacher_label_fail(labels, status);
-        status = MLFF_OK;
-        goto done;
-    }
-    MLFF_TRY(status);
-    for (int s = 0; s < n; s++) MLFF_TRY(take_label(teacher, &c, s, systems[s], &labels[s]));
-done:
-    call_free(&c);
+    for (int s = 0; c->labels && s < c->batch.n_systems && status == MLFF_OK; s++)
+        status = take_label(teacher, c, s, c->systems[s], &c->labels[s]);
+    c->labels = NULL;
     return status;
 }
 
-// Calls of the evaluator of about the same size: a GPU captures its step again for another class of sizes, which a small rest would be.
+static mlff_status evaluate(mlff_teacher *teacher, const call *c)
+{
+    const model_state *state = teacher->state;
+    const bool deviations = teacher->n_members > 1 && teacher->options.deviations;
+    bool any_cell = false;
+    for (int s = 0; s < c->batch.n_systems; s++) any_cell = any_cell || c->systems[s]->periodic[0];
+    const mlff_results results = {.energies = c->energies,
+                                  .forces = c->forces,
+                                  .stresses = teacher->has_stress && any_cell ? c->stresses : NULL,
+                                  .atom_energies = teacher->has_atom_energies ? c->atom_energies : NULL,
+                                  .energy_deviations = deviations ? c->energy_deviations : NULL,
+                                  .force_deviations = deviations ? c->force_deviations : NULL};
+    return mlff_evaluator_compute(state->evaluator, &c->batch, &results);
+}
+
+// Where one structure of a call is bad: each by itself.
+static mlff_status evaluate_each(mlff_teacher *teacher, call *c)
+{
+    mlff_status status = MLFF_OK;
+    call *alone = &((model_state *)teacher->state)->alone;
+    for (int s = 0; s < c->batch.n_systems; s++) {
+        MLFF_TRY(call_prepare(alone, c->systems + s, 1, c->labels + s));
+        status = evaluate(teacher, alone);
+        if (status == MLFF_ERR_VALUE)
+            teacher_label_fail(&c->labels[s], status);
+        else
+            MLFF_TRY(status);
+        if (status == MLFF_OK) MLFF_TRY(take_labels(teacher, alone));
+    }
+    status = MLFF_OK;
+done:
+    c->labels = NULL;
+    return status;
+}
+
+// Structures from `begin` on that are one call. Calls are of about the same size: a GPU captures its step again for another class of sizes,
+// which a small rest would be.
+static int end_of_call(const mlff_system *const *systems, int begin, int n, int64_t *n_left, int64_t most)
+{
+    const int64_t n_calls = (*n_left + most - 1) / most, share = n_calls > 0 ? (*n_left + n_calls - 1) / n_calls : 0;
+    int end = begin;
+    int64_t n_atoms = 0;
+    for (; end < n && (end == begin || (n_atoms < share && n_atoms + systems[end]->n_atoms <= most)); end++)
+        n_atoms += systems[end]->n_atoms;
+    *n_left -= n_atoms;
+    return end;
+}
+
+// What is done beside a call that is computed, in the arrays of the other one.
+typedef struct beside {
+    const mlff_teacher *teacher;
+    call *other;
+    const mlff_system *const *systems; // of the next call
+    mlff_label *labels;
+    int n; // 0: there is none
+    mlff_status status;
+} beside;
+
+static void work_beside(void *context)
+{
+    beside *b = context;
+    b->status = take_labels(b->teacher, b->other);
+    if (b->status == MLFF_OK && b->n > 0) b->status = call_prepare(b->other, b->systems, b->n, b->labels);
+}
+
+static mlff_status compute_call(mlff_teacher *teacher, call *c, beside *b)
+{
+    model_state *state = teacher->state;
+    const bool in_thread = (b->n > 0 || b->other->labels) && (state->helper.begun || helper_begin(&state->helper));
+    if (in_thread) helper_start(&state->helper, work_beside, b);
+    mlff_status status = evaluate(teacher, c);
+    if (status == MLFF_ERR_VALUE) status = evaluate_each(teacher, c);
+    if (in_thread)
+        helper_wait(&state->helper);
+    else
+        work_beside(b);
+    if (status == MLFF_OK && b->status != MLFF_OK)
+        status = mlff_fail(b->status, "out of memory: a batch of structures or their labels");
+    return status;
+}
+
 static mlff_status model_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
 {
-    const int64_t most = teacher->batch_atoms;
+    mlff_status status = MLFF_OK;
+    model_state *state = teacher->state;
     int64_t n_left = 0;
     for (int k = 0; k < n; k++) n_left += systems[k]->n_atoms;
-    for (int begin = 0, end; begin < n; begin = end) {
-        const int64_t n_calls = (n_left + most - 1) / most, share = (n_left + n_calls - 1) / n_calls;
-        int64_t n_atoms = systems[begin]->n_atoms;
-        for (end = begin + 1; end < n && n_atoms < share && n_atoms + systems[end]->n_atoms <= most; end++)
-            n_atoms += systems[end]->n_atoms;
-        n_left -= n_atoms;
-        const mlff_status status = compute_batch(teacher, systems + begin, end - begin, labels + begin);
-        if (status != MLFF_OK) return status;
+    int begin = 0, end = end_of_call(systems, 0, n, &n_left, teacher->batch_atoms), k = 0;
+    if (n > 0) MLFF_TRY(call_prepare(&state->calls[0], systems, end, labels));
+    for (; begin < n; k++) {
+        const int next = end_of_call(systems, end, n, &n_left, teacher->batch_atoms);
+        beside b = {teacher, &state->calls[1 - k % 2], systems + end, labels + end, next - end, MLFF_OK};
+        MLFF_TRY(compute_call(teacher, &state->calls[k % 2], &b));
+        begin = end;
+        end = next;
     }
-    return MLFF_OK;
+    if (k > 0) status = take_labels(teacher, &state->calls[(k - 1) % 2]);
+done:
+    state->calls[0].labels = state->calls[1].labels = NULL; // after a failure they are not given out
+    return status;
 }
 
 static void model_state_free(model_state *state)
 {
     if (!state) return;
+    helper_end(&state->helper);
+    for (int k = 0; k < 2; k++) call_free(&state->calls[k]);
+    call_free(&state->alone);
     mlff_evaluator_destroy(state->evaluator);
     mlff_model_destroy(state->model);
     base_free(state);
