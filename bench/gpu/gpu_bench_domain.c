@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // gpu_bench_domain.c: what a domain of a divided system costs on one GPU beside a whole system of as many atoms, and where.
 //
-// PaiNN, 128 features, 3 layers, silicon. whole: a periodic system. hooks: the same with halo hooks that do nothing, so that a step is no
-// graph. domain: half of a system of twice the size with ghosts on both sides, and the same hooks; its ghosts have no features, so its
-// results mean nothing. One JSON object a case: device and wall time of a call, and its stages.
-// Usage: gpu_bench_domain [ATOMS]
+// PaiNN, 128 features, 3 layers, and silicon, or ANI-2x and water; untrained. whole: a periodic system. hooks: the same with halo hooks
+// that do nothing, so that a step of PaiNN is no graph. domain: a quarter of a system of four times the size with ghosts on four sides, and the
+// same hooks; PaiNN's ghosts have no features, so its results mean nothing. One JSON object a case: device and wall time of a call, and its
+// stages. Usage: gpu_bench_domain [painn|ani [ATOMS [SKIN]]]: atoms that are owned, Å.
 #include <math.h>
 
 #include "timing.h"
@@ -18,23 +18,27 @@ static mlff_status no_rows(void *context, int layer, const mlff_halo_array *arra
     return MLFF_OK;
 }
 
-// Half of the system along its first axis, with ghosts within `reach`, Å, of both planes.
+// The quarter of the system at the origin of its first two axes, with ghosts within `reach`, Å, of its planes.
 static int cut(const mlff_system *system, double reach, mlff_batch *batch)
 {
-    const double half = 0.5 * system->cell[0];
     int32_t *species = need((size_t)system->n_atoms, sizeof *species);
     double *positions = need(3 * (size_t)system->n_atoms, sizeof *positions);
     unsigned char *owned = need((size_t)system->n_atoms, 1);
     int n = 0;
     for (int ghosts = 0; ghosts < 2; ghosts++)
         for (int i = 0; i < system->n_atoms; i++) {
-            const double *at = system->positions + 3 * (size_t)i, x = at[0] - system->cell[0] * floor(at[0] / system->cell[0]);
-            const double back = x > system->cell[0] - reach ? x - system->cell[0] : x;
-            const bool own = x < half, ghost = !own && (x < half + reach || back < 0);
-            if (ghosts ? !ghost : !own) continue;
+            double *to = positions + 3 * (size_t)n;
+            bool own = true, near = true;
+            memcpy(to, system->positions + 3 * (size_t)i, 3 * sizeof *to);
+            for (int a = 0; a < 2; a++) {
+                const double length = system->cell[4 * a], half = 0.5 * length;
+                to[a] -= length * floor(to[a] / length);
+                own = own && to[a] < half;
+                near = near && (to[a] < half + reach || to[a] > length - reach);
+                if (to[a] > half + reach) to[a] -= length;
+            }
+            if (ghosts ? own || !near : !own) continue;
             species[n] = system->species[i];
-            memcpy(positions + 3 * (size_t)n, at, 3 * sizeof *at);
-            positions[3 * (size_t)n] = back < 0 && ghost ? back : x;
             owned[n++] = own;
         }
     batch->species = species;
@@ -78,29 +82,33 @@ static void run(const device_plugin *gpu, const mlff_model *model, const char *n
 
 int main(int argc, char **argv)
 {
-    const int n_atoms = argc > 1 ? atoi(argv[1]) : 100000;
+    const char *const name = argc > 1 ? argv[1] : "painn", *const system = strcmp(name, "ani") == 0 ? "water" : "silicon";
+    const int n_atoms = argc > 2 ? atoi(argv[2]) : 100000;
+    const double skin = argc > 3 ? atof(argv[3]) : 1.2; // of mlff md on GPUs
     const device_plugin *gpu;
     mlff_model *model;
-    mlff_system *one, *two;
+    mlff_model_info info;
+    mlff_system *one, *four;
     mlff_batch whole, part;
     int32_t first[2], first_of_part[2] = {0, 0};
-    must(mlff_model_create("painn", NULL, &model), "model");
+    must(mlff_model_create(name, NULL, &model), "model");
+    mlff_model_info_get(model, &info);
     must(device_plugin_get(&gpu), "plugin");
-    must(mlff_system_build("silicon", n_atoms, 0, &one), "system");
-    must(mlff_system_build("silicon", 2 * n_atoms, 0, &two), "system");
+    must(mlff_system_build(system, n_atoms, 0, &one), "system");
+    must(mlff_system_build(system, 4 * n_atoms, 0, &four), "system");
     must(mlff_system_perturb(one, 300.0, 7), "system");
-    must(mlff_system_perturb(two, 300.0, 7), "system");
+    must(mlff_system_perturb(four, 300.0, 7), "system");
     mlff_batch_from_system(one, first, &whole);
-    mlff_batch_from_system(two, first_of_part, &part);
-    first_of_part[1] = cut(two, 5.5, &part);
+    mlff_batch_from_system(four, first_of_part, &part);
+    first_of_part[1] = cut(four, info.cutoff_angstrom + skin, &part);
     part.first_atom = first_of_part;
-    static const unsigned char periodic[3] = {0, 1, 1};
+    static const unsigned char periodic[3] = {0, 0, 1};
     part.periodic = periodic;
     run(gpu, model, "whole", &whole, false);
     run(gpu, model, "hooks", &whole, true);
     run(gpu, model, "domain", &part, true);
     mlff_system_destroy(one);
-    mlff_system_destroy(two);
+    mlff_system_destroy(four);
     mlff_model_destroy(model);
     return 0;
 }
