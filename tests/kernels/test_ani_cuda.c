@@ -267,14 +267,18 @@ static void test_other_ghosts(void **state)
     batch.owned = owned;
     options.device.kind = MLFF_CUDA;
     options.halo = &halo;
-    setenv("MLFF_CUDA_PLAN", "cell_list=1,fused_search=0", 1); // as for large systems
-    assert_ok(mlff_evaluator_create(model, &options, &gpu));
-    unsetenv("MLFF_CUDA_PLAN");
-    for (int call = 0; call < 2; call++) {
-        for (int i = 0; i < N; i++) owned[i] = (i % 3 == 0) == (call == 0);
-        check_batch(model, gpu, NULL, &batch, call ? "ghosts that are owned now" : "a third is owned");
+    static const char *const plans[] = {"cell_list=1,fused_search=0",
+                                        "cell_list=1,fused_search=0,tile=128"}; // as for large systems
+    for (int p = 0; p < 2; p++) {
+        setenv("MLFF_CUDA_PLAN", plans[p], 1);
+        assert_ok(mlff_evaluator_create(model, &options, &gpu));
+        unsetenv("MLFF_CUDA_PLAN");
+        for (int call = 0; call < 2; call++) {
+            for (int i = 0; i < N; i++) owned[i] = (i % 3 == 0) == (call == 0);
+            check_batch(model, gpu, NULL, &batch, call ? "ghosts that are owned now" : "a third is owned");
+        }
+        mlff_evaluator_destroy(gpu);
     }
-    mlff_evaluator_destroy(gpu);
     mlff_system_destroy(system);
     mlff_model_destroy(model);
 }

@@ -38,6 +38,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     step.gpu.neighbors.atom_capacity = round_up(n, GPU_ATOM_BLOCK);
     step.gpu.neighbors.system_capacity = batch->n_systems;
     step.gpu.neighbors.row_capacity = 64;
+    if (batch->owned && !batch->pairs) step.gpu.neighbors.ghost_pairs = GPU_GHOST_PAIRS_GIVEN; // as with halo hooks
     step.tile = form->tile;
     step.cluster = form->cluster;
     step.warm_code = form->fused_search;
@@ -190,8 +191,59 @@ static void test_shapes(void **state)
     mlff_model_destroy(model);
 }
 
+// Atoms of a species have slots in their order, from a multiple of the tile on; ghosts have none. One block and several; a species of which
+// there are ghosts only, and one that is absent.
+static void test_sort(void **state)
+{
+    (void)state;
+    mlff_model *model = ani_shaped(&ani_small_2x, 17);
+    const ani_parameters *P = model->parameters;
+    const int counts[] = {1, 130, 2 * ANI_GPU_SORT_ATOMS, 2 * ANI_GPU_SORT_ATOMS + 1, 5 * ANI_GPU_SORT_ATOMS + 77};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        const int n = counts[c];
+        ani_gpu_step step = {.n_species = P->n_species, .n_members = 1, .n_parts = 1, .stored_tiles = 1, .tile = 128};
+        step.gpu.neighbors.atom_capacity = round_up(n, GPU_ATOM_BLOCK);
+        void *arena = base_alloc(ani_gpu_arena(&step, NULL) + 256, 1, "arena");
+        ani_gpu_arena(&step, (void *)(((uintptr_t)arena + 255) / 256 * 256));
+        int32_t *species = base_alloc((size_t)n, sizeof *species, "atoms"), species_of[MLFF_MAX_ATOMIC_NUMBER + 1];
+        unsigned char *owned = base_alloc((size_t)n, 1, "atoms");
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) species_of[z] = -1;
+        for (int q = 0; q < P->n_species; q++) species_of[P->atomic_number[q]] = q;
+        for (int i = 0; i < n; i++) {
+            const int q = (int)(base_random_uniform(9, (uint64_t)n, (uint64_t)i) * (P->n_species - 1)); // never the last
+            species[i] = P->atomic_number[q];
+            owned[i] = q != 1 && base_random_uniform(10, (uint64_t)n, (uint64_t)i) < 0.7;
+        }
+        const gpu_call call = {.n_atoms = n, .n_systems = 1, .species = species, .owned = owned};
+        const gpu_plan plan = {.n_atoms = n, .n_systems = 1};
+        step.gpu.call_in = &call;
+        step.species_of = species_of;
+        assert_int_equal(ani_gpu_launch_arrange(&step, &plan, NULL), 0);
+        int next = 0, n_present = 0;
+        for (int q = 0; q < P->n_species; q++) {
+            bool present = false;
+            next = round_up(next, step.tile);
+            assert_int_equal(step.groups->first_slot[q], next);
+            for (int i = 0; i < n; i++) {
+                if (species[i] != P->atomic_number[q]) continue;
+                present = true;
+                assert_int_equal(step.slot_of[i], owned[i] ? next : -1);
+                next += owned[i];
+            }
+            assert_int_equal(step.groups->rank_of[P->atomic_number[q]], present ? n_present : -1);
+            n_present += present;
+        }
+        assert_int_equal(step.groups->first_slot[P->n_species], round_up(next, step.tile));
+        assert_int_equal(step.groups->n_present, n_present);
+        base_free(owned);
+        base_free(species);
+        base_free(arena);
+    }
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_sort)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

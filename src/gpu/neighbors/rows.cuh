@@ -149,15 +149,60 @@ static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, 
     return other + max(found, 0);
 }
 
-// reverse[(i, k)] for all k: index of the pair (j, i) with the opposite shift. By a warp, one lane for each entry.
+// Whether a search made the rows and left out pairs of two ghosts.
+static __device__ __forceinline__ bool leaves_out_ghost_pairs(const gpu_step &step)
+{
+    return step.neighbors.drop_ghost_pairs && !step.neighbors.given_pairs;
+}
+
+// reverse[(i, k)] for entries k and k + 32 of row i, in rows of a search: two binary searches at once, as each waits for memory. If rows are
+// truncated, which is flagged already, a reverse may be missing.
+static __device__ __forceinline__ void find_two_reverses(const gpu_step &step, int i, int k, int length)
+{
+    const gpu_neighbors &list = step.neighbors;
+    const int capacity = list.row_capacity;
+    const size_t row = (size_t)i * capacity;
+    int first[2], low[2] = {0, 0}, high[2], wanted[2];
+    const auto ordered = [](int v) { return (v & 1023) << 20 | (v >> 10 & 1023) << 10 | (v >> 20 & 1023); };
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const gpu_edge &edge = list.edges[row + min(k + 32 * r, length - 1)];
+        first[r] = (edge.packed >> list.tag_bits) * capacity;
+        wanted[r] = (1 << 30) + (1 << 20) + (1 << 10) - ordered(edge.shift); // 1024 − each of the three
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) high[r] = min(list.row_length[first[r] / capacity], capacity);
+    while (low[0] < high[0] || low[1] < high[1]) {
+        int other[2], shift[2], middle[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            middle[r] = min((low[r] + high[r]) / 2, capacity - 1); // a search that has ended reads on
+            other[r] = list.edges[first[r] + middle[r]].packed >> list.tag_bits;
+            shift[r] = list.edges[first[r] + middle[r]].shift;
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const bool before = other[r] < i || (other[r] == i && ordered(shift[r]) < wanted[r]), open = low[r] < high[r];
+            low[r] = open && before ? middle[r] + 1 : low[r];
+            high[r] = open && !before ? middle[r] : high[r];
+        }
+    }
+    list.reverse[row + k] = first[0] + min(low[0], capacity - 1);
+    if (k + 32 < length) list.reverse[row + k + 32] = first[1] + min(low[1], capacity - 1);
+}
+
+// reverse[(i, k)] for all k: index of the pair (j, i) with the opposite shift. By a warp, one lane for each entry, or for two.
 static __device__ __forceinline__ void find_reverses(const gpu_step &step, int i)
 {
     const int length = step.neighbors.row_length[i];
+    if (!step.neighbors.given_pairs) {
+        for (int k = threadIdx.x % 32; k < length; k += 64) find_two_reverses(step, i, k, length);
+        return;
+    }
     for (int k = threadIdx.x % 32; k < length; k += 32) {
         bool found;
         step.neighbors.reverse[(size_t)i * step.neighbors.row_capacity + k] = find_reverse(step, i, k, &found);
-        // In rows found by a search a reverse is missing only if rows are truncated, which is flagged already.
-        if (!found && step.neighbors.given_pairs) raise_flag(step, GPU_NOT_SYMMETRIC, i, -1);
+        if (!found) raise_flag(step, GPU_NOT_SYMMETRIC, i, -1);
     }
 }
 

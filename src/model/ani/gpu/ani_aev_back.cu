@@ -235,6 +235,17 @@ static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, c
     }
 }
 
+// A ghost has no gradients. The place of one of a pair (j, i) with a ghost j is that of the pair (i, j) in the row of i.
+static __device__ __forceinline__ void clear_ghosts(const ani_gpu_step &step, const atom_group<true> &g, int length)
+{
+    const gpu_neighbors &list = step.gpu.neighbors;
+    const size_t row = (size_t)g.atom * list.row_capacity;
+#pragma unroll 1
+    for (int k = g.thread; k < length; k += g.n_threads)
+        if (!list.owned[list.edges[row + k].packed >> list.tag_bits])
+            ((float4 *)step.incoming_gradient)[row + k] = make_float4(0, 0, 0, 0);
+}
+
 template <int NS, int NZ>
 static __global__ void __launch_bounds__(MOST_THREADS, 4) aev_back_kernel(const __grid_constant__ ani_gpu_step step, int searches)
 {
@@ -249,10 +260,11 @@ static __global__ void __launch_bounds__(MOST_THREADS, 4) aev_back_kernel(const 
     const int slot = there ? step.slot_of[g.atom] : -1, length = there ? step.gpu.neighbors.row_length[g.atom] : 0;
     const int n_present = groups.n_present, n_tiles = groups.n_tiles, member = step.gpu.call->member;
     if (slot >= 0) sort_neighbors<true, true>(step, groups, g, length, a);
-    int *arrives = a.counts; // no longer needed
-    if (searches)
+    int *arrives = a.counts;                                          // no longer needed
+    const bool silent = slot < 0 && leaves_out_ghost_pairs(step.gpu); // its pairs end in owned atoms, which clear their places
+    if (searches && !silent)
         find_reverses(step, g, length, arrives);
-    else
+    else if (!silent)
 #pragma unroll 1
         for (int k = g.thread; k < length; k += g.n_threads)
             arrives[k] = step.gpu.neighbors.reverse[(size_t)g.atom * capacity + k];
@@ -280,10 +292,11 @@ static __global__ void __launch_bounds__(MOST_THREADS, 4) aev_back_kernel(const 
             }
         }
 #pragma unroll 1
-        for (int k = g.thread; k < length; k += g.n_threads)
+        for (int k = g.thread; k < length && !silent; k += g.n_threads)
             incoming_gradient[arrives[k]] = slot < 0
                                                 ? make_float4(0, 0, 0, 0)
                                                 : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
+        if (slot >= 0 && leaves_out_ghost_pairs(step.gpu)) clear_ghosts(step, g, length);
         g.barrier();
     }
 }

@@ -294,7 +294,8 @@ done:
     return status;
 }
 
-static const gpu_kernel kernels[] = {{"sort_species_kernel", "forward/neighbors"},
+static const gpu_kernel kernels[] = {{"count_species_kernel", "forward/neighbors"},
+                                     {"sort_species_kernel", "forward/neighbors"},
                                      {"aev_kernel", "forward/aev_radial"},  // and angular
                                      {"network_kernel", "forward/network"}, // and backward
                                      {"network_wgmma_kernel", "forward/network"},

@@ -27,7 +27,8 @@ enum {
     ANI_GPU_MAX_HIDDEN = 4,
     ANI_GPU_MAX_TILES = ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1), /* of 16 columns */
     ANI_GPU_MAX_TILE = 128,                                                        /* slots */
-    ANI_GPU_WGMMA_WIDTH = 256 /* most features of a hidden layer for tiles of 128 slots */
+    ANI_GPU_WGMMA_WIDTH = 256, /* most features of a hidden layer for tiles of 128 slots */
+    ANI_GPU_SORT_ATOMS = 2048  /* of a block of the sort by species */
 };
 
 /* Scale factors of operands of the tensor cores, so that both halves stay in range: activations up to some 4,000. A step that exceeds
@@ -89,6 +90,7 @@ typedef struct ani_gpu_step {
     int32_t saved_columns;          /* slopes that a row of such a tile saves for the backward pass */
     ani_gpu_groups *groups;
     int32_t *slot_of;         /* [n_atoms]; −1: a ghost */
+    int32_t *block_counts;    /* [blocks of the sort][2][ANI_MAX_SPECIES] atoms of each species; whether it is present */
     void *aev;                /* [slots/16][n_tiles][2][32] 16 bytes: operands A, high and low halves */
     float *adjoint;           /* [n_parts][slots][16 n_tiles] dE/dAEV of a part's members */
     float *member_energy;     /* [n_members][cluster][slots], a block's share */

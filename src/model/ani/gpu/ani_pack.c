@@ -185,6 +185,7 @@ size_t ani_gpu_arena(ani_gpu_step *step, void *base)
 #define PLACE(field, bytes) (gpu_pack(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
     PLACE(groups, sizeof(ani_gpu_groups));
     PLACE(slot_of, n * sizeof(int32_t));
+    PLACE(block_counts, (n / ANI_GPU_SORT_ATOMS + 1) * 2 * ANI_MAX_SPECIES * sizeof(int32_t));
     PLACE(aev, slots * columns * real);
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);

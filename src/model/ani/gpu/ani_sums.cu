@@ -3,37 +3,46 @@
 //
 //   F_i = Σ g of the pairs of i − Σ g of the incoming pairs of i,  g = dE/dr of a pair ;  virial = −Σ g ⊗ r
 //
-// The sort by species is one block: each warp counts its part of the atoms and assigns their slots in order. `forces` has one warp for each
+// The sort by species: each warp of a block counts its part of the atoms and assigns their slots in order. Many atoms are several blocks,
+// whose counts a kernel before finds. `forces` has one warp for each
 // atom, `sums` one block for each system; all sums are in double precision and in a fixed order.
 #include "ani_gpu.h"
 #include "gpu/dynamics/integrate.cuh"
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/neighbors/rows.cuh"
 
+enum { SORT_THREADS = 1024 };
+
+// Atoms of one species; of a block where there are several.
+struct species_counts {
+    int all[ANI_MAX_SPECIES], before[ANI_MAX_SPECIES],
+        present[ANI_MAX_SPECIES]; // owned atoms in all and in earlier blocks; any, ghosts too
+};
+
 // By one warp, one lane for each species: offsets of the warps, slots that begin new tiles, ranks of the species present; returns their
 // number.
-static __device__ __forceinline__ int place_species(const ani_gpu_step &step, int warps, const int *present,
+static __device__ __forceinline__ int place_species(const ani_gpu_step &step, int warps, const species_counts &c,
                                                     int (*counts)[ANI_MAX_SPECIES], int *rank)
 {
     const int lane = threadIdx.x % 32, n_species = step.n_species;
     ani_gpu_groups &groups = *step.groups;
-    int total = 0;
+    int mine = 0;
     for (int w = 0; w < warps && lane < n_species; w++) {
         const int count = counts[w][lane];
-        counts[w][lane] = total;
-        total += count;
+        counts[w][lane] = mine;
+        mine += count;
     }
-    total = (total + step.tile - 1) / step.tile * step.tile;
+    const int all = lane < n_species ? (gridDim.x == 1 ? mine : c.all[lane]) : 0,
+              total = (all + step.tile - 1) / step.tile * step.tile;
     const int first = sum_before(total);
-    const bool there = lane < n_species && present[lane];
+    const bool there = lane < n_species && c.present[lane];
     const unsigned mask = __ballot_sync(~0u, there);
-    for (int w = 0; w < warps && lane < n_species; w++) counts[w][lane] += first;
-    if (lane < n_species) {
-        groups.first_slot[lane] = first;
-        rank[lane] = there ? __popc(mask & ((1u << lane) - 1)) : -1;
-    }
-    if (lane == n_species - 1) groups.first_slot[n_species] = first + total;
+    for (int w = 0; w < warps && lane < n_species; w++) counts[w][lane] += first + c.before[lane];
     const int n = __popc(mask);
+    if (lane < n_species) rank[lane] = there ? __popc(mask & ((1u << lane) - 1)) : -1;
+    if (blockIdx.x > 0) return n;
+    if (lane < n_species) groups.first_slot[lane] = first;
+    if (lane == n_species - 1) groups.first_slot[n_species] = first + total;
     if (lane == 0) {
         groups.failed = groups.next_item = 0;
         groups.n_present = n;
@@ -60,48 +69,104 @@ static __device__ __forceinline__ void list_tiles(const ani_gpu_step &step, cons
     }
 }
 
-static __global__ void __launch_bounds__(1024) sort_species_kernel(const __grid_constant__ ani_gpu_step step)
+// Species of atom i, −1: none or an unknown one; whether it is owned.
+static __device__ __forceinline__ int species_at(const gpu_call &call, const int *species_of, int i, int end, bool *owned)
 {
-    __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES],
-        rank[ANI_MAX_SPECIES], n_ranks;
+    const int z = i < end ? call.species[i] : -1, s = z >= 0 && z <= MLFF_MAX_ATOMIC_NUMBER ? species_of[z] : -1;
+    *owned = s >= 0 && (!call.owned || call.owned[i]);
+    return s;
+}
+
+// By a warp: adds a lane's atoms from `begin` to `end` of each species to the lane of its number, and notes which are present.
+static __device__ __forceinline__ int count_species(const ani_gpu_step &step, const gpu_call &call, const int *species_of,
+                                                    int begin, int end, int *present)
+{
+    const int lane = threadIdx.x % 32;
+    int n = 0;
+    for (int i = begin + lane; i - lane < end; i += 32) {
+        bool owned;
+        const int s = species_at(call, species_of, i, end, &owned);
+        for (int q = 0; q < step.n_species; q++) {
+            const unsigned same = __ballot_sync(~0u, s == q), own = __ballot_sync(~0u, owned && s == q);
+            if (same && lane == 0) present[q] = 1;
+            if (lane == q) n += __popc(own);
+        }
+    }
+    return n;
+}
+
+// The part of the atoms that a warp of this block has: in all, ANI_GPU_SORT_ATOMS a block.
+static __device__ __forceinline__ void part_of_warp(int n_atoms, int *begin, int *end)
+{
+    const int warps = blockDim.x / 32, from = gridDim.x == 1 ? 0 : blockIdx.x * ANI_GPU_SORT_ATOMS,
+              to = gridDim.x == 1 ? n_atoms : min(n_atoms, from + ANI_GPU_SORT_ATOMS),
+              each = (to - from + 32 * warps - 1) / (32 * warps) * 32;
+    *begin = from + (int)(threadIdx.x / 32) * each;
+    *end = min(*begin + each, to);
+}
+
+// Counts of a block for the sort: owned atoms of each species, and behind them which are present.
+static __global__ void __launch_bounds__(SORT_THREADS) count_species_kernel(const __grid_constant__ ani_gpu_step step)
+{
+    __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[ANI_MAX_SPECIES], present[ANI_MAX_SPECIES];
+    const gpu_call call = *step.gpu.call_in;
+    const int lane = threadIdx.x % 32;
+    int begin, end;
+    for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x) species_of[z] = step.species_of[z];
+    if (threadIdx.x < ANI_MAX_SPECIES) counts[threadIdx.x] = present[threadIdx.x] = 0;
+    __syncthreads();
+    part_of_warp(call.n_atoms, &begin, &end);
+    const int n = count_species(step, call, species_of, begin, end, present);
+    if (lane < step.n_species && n > 0) atomicAdd(&counts[lane], n);
+    __syncthreads();
+    int32_t *to = step.block_counts + (size_t)blockIdx.x * (2 * ANI_MAX_SPECIES);
+    if (threadIdx.x < ANI_MAX_SPECIES) {
+        to[threadIdx.x] = counts[threadIdx.x];
+        to[ANI_MAX_SPECIES + threadIdx.x] = present[threadIdx.x];
+    }
+}
+
+static __global__ void __launch_bounds__(SORT_THREADS) sort_species_kernel(const __grid_constant__ ani_gpu_step step)
+{
+    __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[32][ANI_MAX_SPECIES], rank[ANI_MAX_SPECIES], n_ranks;
+    __shared__ species_counts sums;
     let_next_start();
     const gpu_call call = *step.gpu.call_in;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, n_species = step.n_species;
-    const int each = (call.n_atoms + 32 * warps - 1) / (32 * warps) * 32;
-    const int begin = warp * each, end = min(begin + each, call.n_atoms);
+    int begin, end;
     for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x) species_of[z] = step.species_of[z];
-    if (threadIdx.x < ANI_MAX_SPECIES) present[threadIdx.x] = 0;
+    if (threadIdx.x < ANI_MAX_SPECIES) sums.all[threadIdx.x] = sums.before[threadIdx.x] = sums.present[threadIdx.x] = 0;
     __syncthreads();
-    int place = 0; // next slot of the species whose number is the lane
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = begin + lane; i - lane < end; i += 32) {
-            const int z = i < end ? call.species[i] : -1;
-            const int s = z >= 0 && z <= MLFF_MAX_ATOMIC_NUMBER ? species_of[z] : -1;
-            const bool owned = s >= 0 && (!call.owned || call.owned[i]);
-            int slot = -1;
-            for (int q = 0; q < n_species; q++) {
-                const unsigned same = __ballot_sync(~0u, s == q), own = __ballot_sync(~0u, owned && s == q);
-                if (pass == 0) {
-                    if (same && lane == 0) present[q] = 1;
-                    if (lane == q) place += __popc(own);
-                    continue;
-                }
-                const int from = __shfl_sync(~0u, place, q);
-                if (owned && s == q) slot = from + __popc(own & ((1u << lane) - 1));
-                if (lane == q) place += __popc(own);
-            }
-            if (pass == 1 && i < end) step.slot_of[i] = slot;
+    part_of_warp(call.n_atoms, &begin, &end);
+    const int own = count_species(step, call, species_of, begin, end, sums.present);
+    if (lane < ANI_MAX_SPECIES) counts[warp][lane] = own;
+    const int q = threadIdx.x % ANI_MAX_SPECIES;
+    for (int b = threadIdx.x / ANI_MAX_SPECIES; gridDim.x > 1 && b < gridDim.x; b += blockDim.x / ANI_MAX_SPECIES) {
+        const int32_t *from = step.block_counts + (size_t)b * (2 * ANI_MAX_SPECIES) + q;
+        const int n = from[0];
+        if (n > 0) atomicAdd(&sums.all[q], n);
+        if (n > 0 && b < blockIdx.x) atomicAdd(&sums.before[q], n);
+        if (from[ANI_MAX_SPECIES]) sums.present[q] = 1;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        const int n = place_species(step, warps, sums, counts, rank);
+        if (lane == 0) n_ranks = n;
+    }
+    __syncthreads();
+    int place = lane < n_species ? counts[warp][lane] : 0; // next slot of the species whose number is the lane
+    if (blockIdx.x == 0) list_tiles(step, species_of, rank, n_ranks);
+    for (int i = begin + lane; i - lane < end; i += 32) {
+        bool owned;
+        const int s = species_at(call, species_of, i, end, &owned);
+        int slot = -1;
+        for (int p = 0; p < n_species; p++) {
+            const unsigned mask = __ballot_sync(~0u, owned && s == p);
+            const int from = __shfl_sync(~0u, place, p);
+            if (owned && s == p) slot = from + __popc(mask & ((1u << lane) - 1));
+            if (lane == p) place += __popc(mask);
         }
-        if (pass == 1) break;
-        if (lane < ANI_MAX_SPECIES) counts[warp][lane] = place;
-        __syncthreads();
-        if (warp == 0) {
-            const int n = place_species(step, warps, present, counts, rank);
-            if (lane == 0) n_ranks = n;
-        }
-        __syncthreads();
-        place = lane < n_species ? counts[warp][lane] : 0;
-        list_tiles(step, species_of, rank, n_ranks);
+        if (i < end) step.slot_of[i] = slot;
     }
 }
 
@@ -198,7 +263,10 @@ static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
 
 int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return launch(sort_species_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step);
+    const int blocks =
+        plan->n_atoms <= 2 * ANI_GPU_SORT_ATOMS ? 1 : (plan->n_atoms + ANI_GPU_SORT_ATOMS - 1) / ANI_GPU_SORT_ATOMS;
+    const int error = blocks > 1 ? launch(count_species_kernel, blocks, SORT_THREADS, 0, 1, 0, stream, *step) : 0;
+    return error ? error : launch(sort_species_kernel, blocks, plan->n_atoms <= 128 ? 128 : SORT_THREADS, 0, 1, 0, stream, *step);
 }
 
 int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *stream)

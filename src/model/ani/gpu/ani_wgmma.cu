@@ -442,7 +442,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
             fetch_all(step, ring, barriers, items, back != 0);
         else if (searches) // rows are complete before the AEVs begin
             for (int i = blockIdx.x * 3 + warp - WARPS - 1; i < step.gpu.call->n_atoms; i += gridDim.x * 3)
-                find_reverses(step.gpu, i);
+                if (step.slot_of[i] >= 0 || !leaves_out_ghost_pairs(step.gpu)) find_reverses(step.gpu, i);
     } else {
         wgmma_claim_registers<232>();
         computer c = {operands + warp / 4 * (K_TILES * 256) + threadIdx.x % 128, ring, barriers, 0, 0, 0, lane};
