@@ -13,6 +13,7 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,14 +36,14 @@ typedef struct kim_model {
     bool told_of_images;   // KIM's log says so
     rank_profile *profile; // NULL: MLFF_PROFILE is not set
     extrapolation told;
-    double length, energy;    // units of the simulator in one Å and one eV
-    double influence, cutoff; // in the simulator's unit of length; KIM keeps pointers to them
-    int no_ghost_lists;       // KIM keeps a pointer to it
-    size_t n_capacity;        // atoms that the arrays below hold
-    double *positions;        // [n][3] Å
-    double *forces;           // [n][3] eV/Å, of the batch
-    double *atom_energies;    // [n] eV, of the batch
-    double *atom_virials;     // [n][9] eV, of the batch
+    double length, energy;  // units of the simulator in one Å and one eV
+    double influence, list; // in the simulator's unit of length; KIM keeps pointers to them
+    int no_ghost_lists;     // KIM keeps a pointer to it
+    size_t n_capacity;      // atoms that the arrays below hold
+    double *positions;      // [n][3] Å
+    double *forces;         // [n][3] eV/Å, of the batch
+    double *atom_energies;  // [n] eV, of the batch
+    double *atom_virials;   // [n][9] eV, of the batch
 } kim_model;
 
 int model_driver_create(KIM_ModelDriverCreate *create, KIM_LengthUnit length, KIM_EnergyUnit energy, KIM_ChargeUnit charge,
@@ -409,12 +410,16 @@ static mlff_status set_units(KIM_ModelDriverCreate *create, kim_model *m, KIM_Le
     return MLFF_OK;
 }
 
+// The evaluator finds neighbors itself. KIM wants one list of the simulator's, which is never asked for: a short one takes less time. LAMMPS
+// refuses lists that are not longer than its skin, 2 Å by default.
+#define LIST_ANGSTROM 3.0
+
 static mlff_status describe(KIM_ModelDriverCreate *create, kim_model *m)
 {
     mlff_model_info info;
     mlff_model_info_get(m->model, &info);
-    m->cutoff = info.cutoff_angstrom * m->length;
-    m->influence = info.n_layers * m->cutoff;
+    m->influence = info.n_layers * info.cutoff_angstrom * m->length;
+    m->list = fmin(LIST_ANGSTROM, info.cutoff_angstrom) * m->length;
     m->no_ghost_lists = 1;
     int failed = KIM_ModelDriverCreate_SetModelNumbering(create, KIM_NUMBERING_zeroBased);
     for (int k = 0; k < info.n_elements; k++) {
@@ -422,7 +427,7 @@ static mlff_status describe(KIM_ModelDriverCreate *create, kim_model *m)
         failed = failed || KIM_ModelDriverCreate_SetSpeciesCode(create, KIM_SpeciesName_FromString(mlff_element_symbol(z)), z);
     }
     KIM_ModelDriverCreate_SetInfluenceDistancePointer(create, &m->influence);
-    KIM_ModelDriverCreate_SetNeighborListPointers(create, 1, &m->cutoff, &m->no_ghost_lists);
+    KIM_ModelDriverCreate_SetNeighborListPointers(create, 1, &m->list, &m->no_ghost_lists);
     KIM_ModelDriverCreate_SetModelBufferPointer(create, m);
     return failed ? mlff_fail(MLFF_ERR_UNSUPPORTED, "KIM refused an element of the model") : MLFF_OK;
 }

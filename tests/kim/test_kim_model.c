@@ -393,7 +393,7 @@ static void test_edges(void **state)
     assert_true(supported && code == 8);
     assert_close(s.influence, 7.0, 1e-12, "influence distance");
     KIM_Model_GetNeighborListPointers(s.model, &n_lists, &cutoffs, &no_ghost_lists);
-    assert_true(n_lists == 1 && fabs(cutoffs[0] - 3.5) < 1e-12 && no_ghost_lists[0] == 1);
+    assert_true(n_lists == 1 && fabs(cutoffs[0] - 3.0) < 1e-12 && no_ghost_lists[0] == 1);
 
     KIM_SupportStatus status;
     KIM_ComputeArguments_GetArgumentSupportStatus(s.arguments, KIM_COMPUTE_ARGUMENT_NAME_partialParticleVirial, &status);
