@@ -127,8 +127,10 @@ mlff_status parallel_ensure_divided(parallel_evaluator *e)
 {
     mlff_status status = MLFF_OK;
     if (e->domains[e->n - 1].evaluator || e->refused) return MLFF_OK;
-    // GPUs compute little of ghosts, and wait while the host decomposes: 1.2 Å by default, which atoms of a crystal hardly leave.
-    const double skin = e->options.skin_angstrom * (e->devices[0].kind == MLFF_CUDA ? 2.4 : 1);
+    // GPUs compute little of ghosts, and wait while the host decomposes: 1.2 Å by default, which atoms of a crystal hardly leave, and
+    // 1.8 Å where no features of ghosts are exchanged between layers.
+    const double more = e->devices[0].kind != MLFF_CUDA ? 1 : e->model->n_layers > 1 ? 2.4 : 3.6;
+    const double skin = more * e->options.skin_angstrom;
     if (!e->decomposition) MLFF_TRY(decomposition_create(e->n, e->model->cutoff, skin, &e->decomposition));
     if (!e->exchange) MLFF_TRY(exchange_create(e->crew, e->decomposition, e->devices, &e->exchange));
     for (int k = 0; k < e->n; k++) e->hooks[k] = exchange_hooks(e->exchange, k);
