@@ -139,15 +139,18 @@ static __device__ __forceinline__ void queue_candidates(const gpu_step &step, co
         const float v0 = (float)system.inverse[a], v1 = (float)system.inverse[3 + a], v2 = (float)system.inverse[6 + a];
         range[a] = (float)reach * sqrtf(v0 * v0 + v1 * v1 + v2 * v2) + 1e-4f;
     }
-    const int share = (n + 32 * warps - 1) / (32 * warps) * 32, end = min(n, (warp + 1) * share);
+    // A lane has an atom, or with several images those of an atom in one place along the first axis.
+    const int places = 2 * system.images[0] + 1, candidates = n * places;
+    const int share = (candidates + 32 * warps - 1) / (32 * warps) * 32, end = min(candidates, (warp + 1) * share);
     uint2 *own = queue.entries + warp * queue.room;
     int length = 0;
 #pragma unroll 1
-    for (int j = warp * share + lane; j - lane < end; j += 32) {
+    for (int c = warp * share + lane; c - lane < end; c += 32) {
         float d[3];
-        if (j < end) difference(j, d);
+        const int j = one_image ? c : c / places;
+        if (c < end) difference(j, d);
         if (one_image) {
-            const bool near = j < end && test.inside(d[0], d[1], d[2]);
+            const bool near = c < end && test.inside(d[0], d[1], d[2]);
             const unsigned mask = __ballot_sync(~0u, near);
             const int at = length + __popc(mask & ((1u << lane) - 1));
             if (near && at < queue.room) own[at] = make_uint2(j, NO_SHIFT);
@@ -156,11 +159,14 @@ static __device__ __forceinline__ void queue_candidates(const gpu_step &step, co
         }
         int low[3] = {0, 0, 0}, high[3] = {-1, -1, -1}, count = 0;
 #pragma unroll
-        for (int a = 0; a < 3 && j < end; a++) {
+        for (int a = 0; a < 3 && c < end; a++) {
             low[a] = max(-system.images[a], (int)ceilf(-range[a] - d[a]));
             high[a] = min(system.images[a], (int)floorf(range[a] - d[a]));
             if (system.images[a] == 0) low[a] = high[a] = 0;
         }
+        const int place = c - j * places - system.images[0];
+        low[0] = max(low[0], place);
+        high[0] = min(high[0], place);
 #pragma unroll 1
         for (int s0 = low[0]; s0 <= high[0]; s0++)
 #pragma unroll 1
