@@ -15,4 +15,16 @@ static __device__ __forceinline__ void begin_stage(const gpu_step &step, int sta
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[stage] = gpu_timer();
 }
 
+/* Pairs of the rows that were built since the last call; the counters are zero again. By one thread. */
+static __device__ __forceinline__ int take_pair_counts(const gpu_step &step)
+{
+    int sum = 0;
+#pragma unroll
+    for (int k = 0; k < GPU_PAIR_COUNTS; k++) {
+        sum += step.neighbors.pair_counts[32 * k];
+        step.neighbors.pair_counts[32 * k] = 0;
+    }
+    return sum;
+}
+
 #endif

@@ -13,6 +13,7 @@ size_t gpu_step_arena(gpu_step *step, void *base)
 #define PLACE(pointer, bytes) (gpu_pack(&p, bytes, &at), pointer = (void *)(uintptr_t)at)
     PLACE(step->call, sizeof(gpu_call));
     PLACE(step->report, sizeof(gpu_report));
+    PLACE(list->pair_counts, GPU_PAIR_COUNTS * 32 * sizeof(int32_t));
     PLACE(list->systems, (size_t)list->system_capacity * sizeof(gpu_system));
     PLACE(list->species, n * sizeof(int32_t));
     PLACE(list->system_of, n * sizeof(int32_t));

@@ -17,7 +17,8 @@ enum {
     GPU_SCAN_BLOCK = 1024, /* cells that one block sums */
     GPU_ATOM_BLOCK = 96,   /* atom capacities are multiples of it: tiles of 16, 24 and 32 atoms */
     GPU_SMALL_WARPS = 16,  /* warps of a block that sums a whole small system … */
-    GPU_SMALL = 32         /* … of at most so many atoms */
+    GPU_SMALL = 32,        /* … of at most so many atoms */
+    GPU_PAIR_COUNTS = 16   /* counters of pairs: additions to one address take 1 ns each */
 };
 
 /* ---- the call */
@@ -120,6 +121,7 @@ typedef struct gpu_neighbors {
     double *fractional;           /* [n_atoms][3], wrapped on periodic axes */
     float *fractional_float;      /* [n_atoms][4], last one unused */
     int32_t *row_length;          /* [n_atoms] */
+    int32_t *pair_counts;         /* [GPU_PAIR_COUNTS][32] in lines of their own; added up in the report, then zero again */
     gpu_edge *edges;              /* [n_atoms][row_capacity] */
     /* Incoming edges of an atom, each reversed: the rows themselves where every pair has its reverse. */
     const gpu_edge *incoming;

@@ -78,7 +78,7 @@ static __device__ __forceinline__ void move_atom(const gpu_step &step, moving_at
     if (!keep) return;
     atom.store(!last);
     if (last || blockIdx.x > 0 || threadIdx.x > 0) return;
-    step.report->n_pairs = 0; // of the last step; other fields are of all steps
+    take_pair_counts(step); // the report has those of the last step; its other fields are of all steps
     step.motion.times[atom.number - atom.begun] = gpu_timer();
 }
 

@@ -355,6 +355,14 @@ static int count_pairs(const mlff_batch *batch, int n_atoms)
     return batch->pairs && batch->location == MLFF_HOST ? batch->pairs->first[n_atoms] : 0;
 }
 
+static cudaError_t clear_report(const gpu_step *step, cudaStream_t stream)
+{
+    const cudaError_t error = cudaMemsetAsync(step->report, 0, sizeof *step->report, stream);
+    return error != cudaSuccess ? error
+                                : cudaMemsetAsync(step->neighbors.pair_counts, 0,
+                                                  GPU_PAIR_COUNTS * 32 * sizeof *step->neighbors.pair_counts, stream);
+}
+
 // A step without a graph: the caller's hooks run between its layers. They are called only when rows are known to be long enough and all
 // inputs valid: other processes take part in an exchange, and none may be started twice.
 static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
@@ -368,13 +376,13 @@ static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wan
     CUDA_TRY(cudaMemcpyAsync(e->io.report, step.report, sizeof *e->io.report, cudaMemcpyDeviceToHost, stream), "the report");
     CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
     if (e->io.report->flags) {
-        CUDA_TRY(cudaMemsetAsync(step.report, 0, sizeof *step.report, stream), "the report");
+        CUDA_TRY(clear_report(&step, stream), "the report");
         return MLFF_OK; // the caller handles the report
     }
     status = e->kind->enqueue_model(e, &step, &wanted->plan, stream);
     if (status != MLFF_OK) {
         cuda_wait(e->side, 0); // sums may be running there
-        cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
+        clear_report(&step, stream);
     }
 done:
     return status;

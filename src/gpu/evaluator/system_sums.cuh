@@ -63,13 +63,18 @@ static __device__ __forceinline__ void sum_system(const gpu_step &step, const gp
     }
 }
 
-/* Copies the report to the host and clears it. By the first thread of one block. */
-static __device__ __forceinline__ void publish_report(const gpu_step &step, const gpu_call &call)
+/* Copies the report to the host, with the number of pairs, and clears it. By the first thread of one block. */
+static __device__ __forceinline__ void publish_report(const gpu_step &step, const gpu_call &call, int n_pairs)
 {
     if (threadIdx.x > 0) return;
-    *call.report = *step.report;
-    gpu_report empty = {};
+    gpu_report report = *step.report, empty = {};
+    report.n_pairs = n_pairs;
+    *call.report = report;
     *step.report = empty;
+}
+static __device__ __forceinline__ void publish_report(const gpu_step &step, const gpu_call &call)
+{
+    if (threadIdx.x == 0) publish_report(step, call, take_pair_counts(step));
 }
 
 #endif

@@ -43,7 +43,7 @@ static __device__ void close_row(const gpu_step &step, int i, int length)
         length = step.neighbors.row_capacity;
     }
     step.neighbors.row_length[i] = length;
-    atomicAdd(&step.report->n_pairs, length);
+    atomicAdd(&step.neighbors.pair_counts[i % GPU_PAIR_COUNTS * 32], length);
 }
 
 // Sum of v over the lanes before this one (exclusive scan).

@@ -172,6 +172,7 @@ static __global__ void __launch_bounds__(128, 1)
     const bool there = i < call.n_atoms;
     if (after_fused && there) find_reverses(step.gpu, i);
     const bool reports = sums && after_fused && step.gpu.neighbors.given_pairs ? last_to_search(step) : sum && s == 0;
+    const int n_pairs = reports && threadIdx.x == 0 ? take_pair_counts(step.gpu) : 0; // known since the rows are
     pairs_of_atom pairs(step, there ? i : 0, after_fused && there);
     const core_ahead core(step, call, s, sum);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
@@ -185,7 +186,7 @@ static __global__ void __launch_bounds__(128, 1)
         const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
         if (moves) move_atom(step.gpu, atom, force, keep);
     }
-    if (reports) publish_report(step.gpu, call);
+    if (reports) publish_report(step.gpu, call, n_pairs);
     if (!step.gpu.stamps || threadIdx.x > 0) return;
     uint64_t *const end = step.gpu.stamps + 2 + 4 * step.n_layers;
     if (sums && (blockIdx.x == 0 || s == 0)) end[sum ? 1 : 0] = gpu_timer();
