@@ -83,6 +83,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     const gpu_plan plan = {.n_atoms = n,
                            .n_systems = batch->n_systems,
                            .forces = 1,
+                           .virial = 1,
                            .n_multiprocessors = form->n_multiprocessors,
                            .small = form->small,
                            .fused_search = form->fused_search};

@@ -116,13 +116,21 @@ static mlff_status enqueue_model(gpu_evaluator *base, const gpu_step *gpu, const
 {
     mlff_status status = MLFF_OK;
     const ani_gpu_step step = step_of(base, gpu, plan);
+    const int apart = ani_gpu_sums_apart(&step, plan);
     CUDA_TRY(ani_gpu_launch_aev(&step, plan, stream), "launching the AEVs");
     CUDA_TRY(plan->tile == ANI_GPU_MAX_TILE ? ani_gpu_launch_wgmma(&step, plan, stream)
                                             : ani_gpu_launch_network(&step, plan, stream),
              "launching the networks");
     if (searches_apart(gpu, plan)) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+    if (apart) {
+        CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
+        CUDA_TRY(ani_gpu_launch_sums(&step, plan, base->side), "launching the sums");
+        CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
+    }
     if (plan->forces) CUDA_TRY(ani_gpu_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
     CUDA_TRY(ani_gpu_launch_forces(&step, plan, stream), "launching the forces");
+    if (apart) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
 done:
     return status;
 }

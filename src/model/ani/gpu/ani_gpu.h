@@ -125,6 +125,9 @@ int ani_gpu_launch_network(const ani_gpu_step *step, const gpu_plan *plan, void 
 int ani_gpu_launch_wgmma(const ani_gpu_step *step, const gpu_plan *plan, void *stream); /* tiles of 128 slots */
 int ani_gpu_launch_aev_back(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
 int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
+/* 1 if energies are summed on another stream, by ani_gpu_launch_sums, while the AEVs' reverse runs. */
+int ani_gpu_sums_apart(const ani_gpu_step *step, const gpu_plan *plan);
+int ani_gpu_launch_sums(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Shared memory of a block of the network kernel with this tile, in bytes. */
 size_t ani_gpu_network_bytes(const ani_gpu_step *step, int tile);
 /* Shared memory of a block of the AEV kernels with rows of this capacity, in bytes. */

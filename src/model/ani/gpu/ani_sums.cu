@@ -170,20 +170,18 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_species_kernel(const
     }
 }
 
-// Model energy and offset of an atom: the mean of the ensemble, or one member. A lane has a block's share of a member.
-static __device__ void add_energy(const ani_gpu_step &step, int i, int lane)
+// Model energy of an atom, and its offset, in eV: the mean of the ensemble, or one member, of which each block of a cluster has a share.
+static __device__ __forceinline__ double energy_of(const ani_gpu_step &step, int i, double &own)
 {
     const gpu_step &gpu = step.gpu;
-    const int slot = step.slot_of[i], member = gpu.call->member, first = member < 0 ? 0 : member;
-    const int n = member < 0 ? step.n_members : 1;
+    const int slot = step.slot_of[i], member = gpu.call->member, n = member < 0 ? step.n_members : 1;
+    own = slot >= 0 ? gpu.neighbors.offset[gpu.neighbors.species[i]] : 0.0;
+    if (slot < 0) return 0;
+    const float *share = step.member_energy + (size_t)(max(member, 0) * step.cluster) * step.slot_capacity + slot;
     double energy = 0;
-    for (int k = lane; slot >= 0 && k < n * step.cluster; k += 32)
-        energy += step.member_energy[(size_t)(first * step.cluster + k) * step.slot_capacity + slot];
-    energy = sum_warp(energy) * gpu.energy_unit / n;
-    if (lane > 0) return;
-    const double own = slot >= 0 ? gpu.neighbors.offset[gpu.neighbors.species[i]] : 0.0;
-    step.energy[2 * (size_t)i] = energy;
-    step.energy[2 * (size_t)i + 1] = own;
+#pragma unroll 8
+    for (int k = 0; k < n * step.cluster; k++) energy += share[(size_t)k * step.slot_capacity];
+    return energy * gpu.energy_unit / n;
 }
 
 // By the lanes of a warp; each of the first three gets a component. Without `keep`: a dry run that warms the instruction cache; results are
@@ -201,24 +199,27 @@ static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, in
         f[1] += (double)one.y + two.y;
         f[2] += (double)one.z + two.z;
     }
-    const double unit = gpu.energy_unit / gpu.length_unit;
-    double force = 0;
-    for (int c = 0; c < 3; c++) {
-        const double v = sum_warp(f[c]);
-        if (lane == c) force = unit * (center - v);
-    }
+    const double force = gpu.energy_unit / gpu.length_unit * (center - sum_three(f[0], f[1], f[2]));
     if (keep && lane < 3 && gpu.call->forces) gpu.call->forces[(size_t)i * 3 + lane] = force;
     return force;
 }
 
-// The networks are complete before a kernel that follows the AEVs' reverse begins; only the forces wait for that kernel.
+// The networks are complete before a kernel that follows the AEVs' reverse begins; only the forces wait for that kernel. `apart`: energies
+// are summed elsewhere, and this is the last kernel of the step.
 template <bool moves>
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_gpu_step step, int with_forces)
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_gpu_step step, int with_forces, int apart)
 {
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, atoms = blockDim.x / 32, i = blockIdx.x * atoms + threadIdx.x / 32;
     if (!with_forces) wait_for_previous();
-    const bool there = i < step.gpu.call->n_atoms;
-    if (there) add_energy(step, i, lane);
+    const gpu_call call = *step.gpu.call;
+    const bool there = i < call.n_atoms;
+    const int energies_of = blockIdx.x * atoms + threadIdx.x;
+    if (!apart && (int)threadIdx.x < atoms && energies_of < call.n_atoms) {
+        double own;
+        step.energy[2 * (size_t)energies_of] = energy_of(step, energies_of, own);
+        step.energy[2 * (size_t)energies_of + 1] = own;
+    }
+    const int n_pairs = apart && blockIdx.x + threadIdx.x == 0 ? take_pair_counts(step.gpu) : 0;
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
 #pragma unroll 1
     for (int pass = with_forces && step.warm_code ? 0 : 1; pass < 2; pass++) {
@@ -227,34 +228,45 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
         const double force = add_forces(step, i, lane, pass == 1);
         if (moves) move_atom(step.gpu, atom, force, pass == 1);
     }
+    if (!apart) return;
+    if (blockIdx.x == 0) publish_report(step.gpu, call, n_pairs);
+    if (step.gpu.stamps && i == call.n_atoms - 1 && lane == 0)
+        step.gpu.stamps[ANI_GPU_STAMP_SUMS] = step.gpu.stamps[ANI_GPU_STAMP_END] = gpu_timer();
 }
 
-// Sums of a block's system; for small systems the atoms' warps first gather energies and forces.
+// Sums of a block's system. small: the atoms' warps gather the forces first. `apart`: energies only, while the AEVs' reverse runs.
 template <bool small>
 static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
-    sums_kernel(const __grid_constant__ ani_gpu_step step, int with_forces)
+    sums_kernel(const __grid_constant__ ani_gpu_step step, int with_forces, int apart)
 {
     const gpu_step &gpu = step.gpu;
     const gpu_call call = *gpu.call;
     const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int first = s < call.n_systems ? gpu.neighbors.systems[s].first : 0,
-              n = s < call.n_systems ? gpu.neighbors.systems[s].n : 0;
-    if (small) {
-        if (!with_forces) wait_for_previous();
-        for (int k = warp; k < n; k += warps) add_energy(step, first + k, lane);
-    }
+              n = s < call.n_systems ? gpu.neighbors.systems[s].n : 0, mine = first + threadIdx.x;
+    double known = 0, offset = 0; // small: energies are known before the forces are
+    if (small && !with_forces) wait_for_previous();
+    if (small && (int)threadIdx.x < n) known = energy_of(step, mine, offset);
 #pragma unroll 1
     for (int pass = small && with_forces && step.warm_code ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) begin_stage(gpu, small ? ANI_GPU_STAMP_FORCES : ANI_GPU_STAMP_SUMS);
         for (int k = warp; small && k < n && with_forces; k += warps) add_forces(step, first + k, lane, pass == 1);
     }
-    if (s == 0) publish_report(gpu, call);
+    if (s == 0 && !apart) publish_report(gpu, call);
     if (n == 0) return;
     if (small) {
         __syncthreads();
         if (gpu.stamps && s == 0 && threadIdx.x == 0) gpu.stamps[ANI_GPU_STAMP_SUMS] = gpu_timer();
     }
-    sum_system(gpu, call, s, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
+    // The last kernel clears the flags, but only after `failed` has them.
+    const int flags = apart ? *(const volatile int32_t *)&gpu.report->flags : 0,
+              failed = *(const volatile int32_t *)&step.groups->failed;
+    sum_system(gpu, call, s, with_forces != 0, (flags | failed) != 0, [&](int i, double &own) {
+        if (small) {
+            own = offset; // a thread has at most one atom
+            return known;
+        }
+        if (apart) return energy_of(step, i, own);
         own = step.energy[2 * (size_t)i + 1];
         return step.energy[2 * (size_t)i];
     });
@@ -269,17 +281,36 @@ int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void 
     return error ? error : launch(sort_species_kernel, blocks, plan->n_atoms <= 128 ? 128 : SORT_THREADS, 0, 1, 0, stream, *step);
 }
 
+// Virials need all forces, and in dynamics energies are read only after a graph's last step. With more atoms the AEVs' reverse occupies all
+// multiprocessors, so that a large block would begin after it.
+int ani_gpu_sums_apart(const ani_gpu_step *step, const gpu_plan *plan)
+{
+    return plan->forces && !plan->virial && step->gpu.motion.n_atoms == 0 && ani_gpu_chained(plan);
+}
+
+static int threads_of_sums(const gpu_plan *plan)
+{
+    return plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+}
+
+int ani_gpu_launch_sums(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    ani_gpu_step quiet = *step;
+    quiet.gpu.stamps = NULL; // runs concurrently: no stage
+    return launch(sums_kernel<false>, plan->n_systems, threads_of_sums(plan), 0, 1, 0, stream, quiet, 0, 1);
+}
+
 int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
     const gpu_motion *motion = &step->gpu.motion;
     const bool moves = motion->n_atoms > 0;
-    if (plan->small && !moves)
-        return launch(sums_kernel<true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, plan->forces);
-    const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    const int apart = ani_gpu_sums_apart(step, plan);
+    if (plan->small && !moves && !apart)
+        return launch(sums_kernel<true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, plan->forces, 0);
     int error = launch(moves ? forces_kernel<true> : forces_kernel<false>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap,
-                       stream, *step, plan->forces);
-    // In dynamics energies are read only after a graph's last step.
-    if (error == 0 && (!moves || motion->place + 1 == motion->n_steps))
-        error = launch(sums_kernel<false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+                       stream, *step, plan->forces, apart);
+    if (error == 0 && !apart && (!moves || motion->place + 1 == motion->n_steps))
+        error = launch(sums_kernel<false>, plan->n_systems, threads_of_sums(plan), 0, 1, plan->overlap, stream, *step,
+                       plan->forces, 0);
     return error;
 }

@@ -68,18 +68,6 @@ struct pairs_of_atom {
     }
 };
 
-// Three sums over a warp; lanes 0, 1 and 2 get one each.
-static __device__ __forceinline__ double sum_three(double x, double y, double z)
-{
-    const int lane = threadIdx.x % 32;
-    double sum = (lane & 1 ? y : x) + __shfl_xor_sync(~0u, lane & 1 ? x : y, 1);
-    z += __shfl_xor_sync(~0u, z, 1);
-    sum = (lane & 2 ? z : sum) + __shfl_xor_sync(~0u, lane & 2 ? sum : z, 2);
-#pragma unroll
-    for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
-    return sum;
-}
-
 // By the lanes of a warp; each of the first three gets a component. Without `keep`: a dry run over 32 pairs that warms the instruction
 // cache; results are discarded.
 template <int SLICES>
