@@ -589,6 +589,19 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 
 // ---- streams and events -------------------------------------------------------------------------------------------------------
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
+{
+    ENTER;
+    *lowest = 0;
+    *highest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     ENTER;

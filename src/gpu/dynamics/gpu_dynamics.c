@@ -101,7 +101,8 @@ static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, bool 
     error = cudaStreamEndCapture(d->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing dynamics");
     if (status != MLFF_OK) goto done;
-    CUDA_TRY(cudaGraphInstantiate(graph_out, graph, 0), "instantiating the graph of dynamics");
+    CUDA_TRY(cudaGraphInstantiate(graph_out, graph, cudaGraphInstantiateFlagUseNodePriority),
+             "instantiating the graph of dynamics");
 done:
     if (graph) cudaGraphDestroy(graph);
     return status;
@@ -166,7 +167,7 @@ mlff_status gpu_dynamics_create(gpu_evaluator *e, const gpu_dynamics_start *star
     d->constant_pressure = bath_has_pressure(starts[0].options->ensemble);
     d->motion = make_motion(starts[0].options, starts[0].system->n_atoms);
     PLUGIN_TRY(cuda_use(e->device));
-    CUDA_TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "creating a stream");
+    PLUGIN_TRY(gpu_evaluator_make_stream(true, &d->stream));
     d->batch = (mlff_batch){.n_systems = n_systems, .location = MLFF_DEVICE_MEMORY, .stream = d->stream};
     d->results.location = MLFF_DEVICE_MEMORY;
     PLUGIN_TRY(gpu_dynamics_place(d, starts));

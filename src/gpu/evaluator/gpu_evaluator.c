@@ -76,6 +76,16 @@ done:
     return status;
 }
 
+mlff_status gpu_evaluator_make_stream(bool first, cudaStream_t *stream_out)
+{
+    mlff_status status = MLFF_OK;
+    int lowest, highest;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "creating a stream");
+    CUDA_TRY(cudaStreamCreateWithPriority(stream_out, cudaStreamNonBlocking, first ? highest : lowest), "creating a stream");
+done:
+    return status;
+}
+
 mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const char *model_name,
                                const mlff_evaluator_options *options)
 {
@@ -92,8 +102,9 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     e->capability = 10 * properties.major + properties.minor;
     e->n_multiprocessors = properties.multiProcessorCount;
     e->shared_bytes = (int)properties.sharedMemPerBlockOptin;
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "creating a stream");
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "creating a stream");
+    PLUGIN_TRY(gpu_evaluator_make_stream(true, &e->stream));
+    PLUGIN_TRY(gpu_evaluator_make_stream(true, &e->side));
+    PLUGIN_TRY(gpu_evaluator_make_stream(false, &e->background));
     CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "creating an event");
     CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "creating an event");
     e->step.neighbors.row_capacity = FIRST_ROW;
@@ -161,6 +172,7 @@ void gpu_evaluator_destroy(gpu_evaluator *e)
     gpu_evaluator_drop_graphs(e);
     if (e->stream) cudaStreamDestroy(e->stream);
     if (e->side) cudaStreamDestroy(e->side);
+    if (e->background) cudaStreamDestroy(e->background);
     if (e->forked) cudaEventDestroy(e->forked);
     if (e->joined) cudaEventDestroy(e->joined);
     gpu_evaluator_release_exchanges(e);
@@ -293,7 +305,8 @@ static mlff_status capture(gpu_evaluator *e, captured_graph *slot)
     cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
     if (status != MLFF_OK) goto done;
-    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "instantiating the graph of a step");
+    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, cudaGraphInstantiateFlagUseNodePriority),
+             "instantiating the graph of a step");
 done:
     if (graph) cudaGraphDestroy(graph);
     return status;

@@ -75,6 +75,7 @@ struct gpu_evaluator {
     bool known_on_device;           // of a device batch, whose cells are not in `seen`
     int trusted_atoms;              // a device batch of so many atoms has succeeded with this row capacity
     cudaStream_t stream, side;
+    cudaStream_t background; // its blocks begin where those of the other two leave room
     cudaEvent_t forked, joined;
     mlff_halo halo; // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
     int has_halo;
@@ -125,6 +126,8 @@ static inline int class_of_systems(int n)
 /* Opens what all models need: device, streams, events. On failure the caller destroys the evaluator. */
 mlff_status gpu_evaluator_open(gpu_evaluator *evaluator, const gpu_kind *kind, const char *model_name,
                                const mlff_evaluator_options *options);
+/* A stream whose kernels, also in graphs captured from it, get free multiprocessors before those of other streams (`first`), or after. */
+mlff_status gpu_evaluator_make_stream(bool first, cudaStream_t *stream_out);
 /* Packs the model's constants: with block NULL only *bytes is set; pointers are relative to `base`. */
 typedef void (*gpu_pack_model)(void *context, void *block, size_t *bytes, const void *base);
 mlff_status gpu_evaluator_upload(gpu_evaluator *evaluator, gpu_pack_model pack, void *context);

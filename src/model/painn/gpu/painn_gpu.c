@@ -148,22 +148,20 @@ static painn_gpu_step step_of_senders(const gpu_evaluator *e, const painn_gpu_st
     return step;
 }
 
-// In large systems indices of reverses are searched for beside the backward pass, whose kernels it delays less than the first update.
-// Not with the sums of many systems, which occupy whole multiprocessors after it.
-static bool searches_late(const gpu_step *step, const gpu_plan *plan)
+// The transpose of an asymmetric list is needed by the backward pass, indices of reverses only by the forces. With many atoms every kernel
+// of the chain fills the GPU, and the search would delay the next one's blocks.
+static cudaStream_t stream_of_search(const gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
 {
-    enum { FEWEST_ATOMS = 2048, FEWEST_OF_A_SYSTEM = 1024 };
-    return step->neighbors.given_pairs != 2 && plan->n_atoms >= FEWEST_ATOMS &&
-           plan->n_atoms / plan->n_systems >= FEWEST_OF_A_SYSTEM;
+    enum { MANY_ATOMS = 2048 };
+    return step->neighbors.given_pairs == 2 ? stream : plan->n_atoms < MANY_ATOMS ? e->side : e->background;
 }
 
 static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     CUDA_TRY(gpu_launch_neighbors(step, plan, stream), "launching the neighbor search");
-    if (plan->forces && !uses_fused_layers(e, step, plan) && !searches_late(step, plan)) {
-        // The transpose of an asymmetric list is needed by the backward pass, indices of reverses only by the forces.
-        cudaStream_t side = step->neighbors.given_pairs == 2 ? stream : e->side;
+    if (plan->forces && !uses_fused_layers(e, step, plan)) {
+        cudaStream_t side = stream_of_search(e, step, plan, stream);
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
         CUDA_TRY(gpu_launch_reverse(step, plan, side), "launching the reverse pairs");
@@ -196,13 +194,12 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
         CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, l, 3 + 2 * l, step->state[l + 1], 6 * step->n_features, stream));
     }
-    const bool search = plan->forces && !fused && searches_late(gpu, plan);
-    if (separate || search) {
-        // Concurrent with the backward pass; the sums after the search for reverses.
+    if (separate) {
+        // Concurrent with the backward pass, after the search for reverses.
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
-        if (search) CUDA_TRY(gpu_launch_reverse(gpu, plan, e->side), "launching the reverse pairs");
-        if (separate) CUDA_TRY(painn_gpu_launch_sums(step, plan, e->side), "launching the sums");
+        CUDA_TRY(cudaStreamWaitEvent(e->side, e->joined, 0), "joining");
+        CUDA_TRY(painn_gpu_launch_sums(step, plan, e->side), "launching the sums");
         CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
     }
     if (plan->forces) {
