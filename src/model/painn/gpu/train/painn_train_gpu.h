@@ -78,7 +78,8 @@ typedef struct painn_train_step {
     float epsilon;
     const float *center, *width, *frequency; /* [K] */
     painn_train_weights weights;
-    /* Each layer's W1, W2, U, M1, M2, then O1, and all of them transposed; of the weights of this step, with TF32 rounded. */
+    /* Each layer's W1, W2, U, M1, M2, then O1, and all of them transposed; of the weights of this step, with TF32 rounded, for chains in
+     * pairs of rows (painn_train_chain.cuh). */
     float *operands;
     painn_train_data data;
 

@@ -45,9 +45,10 @@ static __device__ void write_filter(const painn_train_step &s, int k)
     to[32] = make_uint4(low[0], low[1], low[2], low[3]);
 }
 
-// One tile of 32 × 32 weights of a matrix: into operands of products, as it is and transposed, which the way back reads. By a block, four
-// neighbors a thread.
-static __device__ void write_operands(const float *from, int n_out, int n_in, int tile, int parts, float *to, float *transposed)
+// One tile of 32 × 32 weights of a matrix: into operands of products, as it is and transposed, which the way back reads. By a block, four numbers
+// a thread. `paired`: rows 2r and 2r + 1 alternate number by number, as chains need them (painn_train_chain.cuh).
+static __device__ void write_operands(const float *from, int n_out, int n_in, int tile, int parts, bool paired, float *to,
+                                      float *transposed)
 {
     __shared__ float rows[32][33];
     const int tiles_in = n_in / 32, out = tile / tiles_in * 32, in = tile % tiles_in * 32;
@@ -56,24 +57,33 @@ static __device__ void write_operands(const float *from, int n_out, int n_in, in
         const size_t at = (size_t)(out + y) * n_in + in + x;
         float4 v = *(const float4 *)(from + at);
         if (parts == 1) v = make_float4(tf32_operand<1>(v.x), tf32_operand<1>(v.y), tf32_operand<1>(v.z), tf32_operand<1>(v.w));
-        *(float4 *)(to + at) = v;
+        if (!paired) *(float4 *)(to + at) = v;
         rows[y][x] = v.x;
         rows[y][x + 1] = v.y;
         rows[y][x + 2] = v.z;
         rows[y][x + 3] = v.w;
     }
     __syncthreads();
-    if (out + x < n_out) // rows are a multiple of 16
+    if (paired) {
+        const int r = (int)threadIdx.x / 16 * 2, k = (int)threadIdx.x % 16 * 2; // of two rows two numbers each
+        if (out + r < n_out)
+            *(float4 *)(to + (size_t)(out + r) * n_in + 2 * (in + k)) =
+                make_float4(rows[r][k], rows[r + 1][k], rows[r][k + 1], rows[r + 1][k + 1]);
+        if (out + k < n_out)
+            *(float4 *)(transposed + (size_t)(in + r) * n_out + 2 * (out + k)) =
+                make_float4(rows[k][r], rows[k][r + 1], rows[k + 1][r], rows[k + 1][r + 1]);
+    } else if (out + x < n_out) { // rows are a multiple of 16
         *(float4 *)(transposed + (size_t)(in + y) * n_out + out + x) =
             make_float4(rows[x][y], rows[x + 1][y], rows[x + 2][y], rows[x + 3][y]);
+    }
 }
 static_assert((int)BEGIN_THREADS == 256, "a thread for four of 32 × 32 weights");
 
-static __device__ void write_tile(const painn_train_step &s, int tile, int parts)
+static __device__ void write_tile(const painn_train_step &s, int tile, int parts, bool paired)
 {
     const int F = s.n_features, unit = F / 32 * (F / 32), of_layer = PAINN_OPERANDS_SIZE * unit, l = tile / of_layer;
     if (l >= s.n_layers) {
-        write_operands(s.weights.base + s.weights.O1, s.n_hidden, F, tile - s.n_layers * of_layer, parts,
+        write_operands(s.weights.base + s.weights.O1, s.n_hidden, F, tile - s.n_layers * of_layer, parts, paired,
                        painn_weights_of_readout(&s), painn_transposed_readout(&s));
         return;
     }
@@ -84,8 +94,8 @@ static __device__ void write_tile(const painn_train_step &s, int tile, int parts
         painn_operand_shape(which, &n_out, &n_in, &place);
         const int first = l * of_layer + place * unit;
         if (tile >= first && tile < first + n_out * n_in * unit)
-            write_operands(s.weights.base + offset[which], n_out * F, n_in * F, tile - first, parts, painn_weights(&s, l, which),
-                           painn_transposed(&s, l, which));
+            write_operands(s.weights.base + offset[which], n_out * F, n_in * F, tile - first, parts, paired,
+                           painn_weights(&s, l, which), painn_transposed(&s, l, which));
     }
 }
 
@@ -96,12 +106,12 @@ static int operand_tiles(const painn_train_step *s)
 }
 
 // The slot of this call, the filters' weights as halves, and operands of products, a tile for each block behind `begin_blocks`.
-static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s, int begin_blocks, int parts)
+static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s, int begin_blocks, int parts, int paired)
 {
     wait_for_previous();
     let_next_start();
     if ((int)blockIdx.x >= begin_blocks) {
-        write_tile(s, (int)blockIdx.x - begin_blocks, parts);
+        write_tile(s, (int)blockIdx.x - begin_blocks, parts, paired);
         return;
     }
     const int n_filter = s.n_layers * 12 * s.n_features;
@@ -270,7 +280,8 @@ static __global__ void embedding_gradient(painn_train_step s)
 extern "C" int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
     const int n = step->n_layers * 12 * step->n_features, blocks = (n + BEGIN_THREADS - 1) / BEGIN_THREADS;
-    return launch(begin, blocks + operand_tiles(step), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step, blocks, plan->parts);
+    return launch(begin, blocks + operand_tiles(step), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step, blocks, plan->parts,
+                  plan->chains);
 }
 
 extern "C" int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream)

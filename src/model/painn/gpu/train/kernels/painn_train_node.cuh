@@ -23,6 +23,11 @@ typedef struct node_step {
 } node_step;
 typedef void (*node_kernel)(node_step);
 
+/* A step whose number of features the compiler knows: half of the instructions of chains were indices. Operations take either. */
+template <int F> struct known_step : painn_train_step {
+    static constexpr int n_features = F;
+};
+
 /* An atom and the first of some neighboring features (painn_train_math.cuh). Without `there` results are not written. */
 struct element {
     int atom, f;
@@ -101,12 +106,13 @@ template <int PARTS, int TANGENT, int N> struct hidden_back {
 template <int TANGENT, int N> struct message_output {
     numbers<N> bias[3];
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         const float *from = s.weights.base + s.weights.layer[l].b2 + e.f;
         for (int b = 0; b < 3; b++) bias[b] = numbers_if<N>(!TANGENT, from + b * s.n_features);
     }
-    __device__ __forceinline__ void finish(const painn_train_step &s, int l, const element &e, const numbers<N> (&sum)[3]) const
+    template <class Step>
+    __device__ __forceinline__ void finish(const Step &s, int l, const element &e, const numbers<N> (&sum)[3]) const
     {
         const int F = s.n_features;
         const painn_dual &x = s.layer[l].x;
@@ -119,7 +125,7 @@ template <int TANGENT, int N> struct message_output {
 template <int TANGENT, int N> struct update_vectors {
     numbers<N> V0[3], B0[3], n0;
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         if (!TANGENT) return;
         const int F = s.n_features;
@@ -131,7 +137,8 @@ template <int TANGENT, int N> struct update_vectors {
         }
         n0 = numbers_at<N>(L.context.value + (uint32_t)e.atom * 2 * F + F + e.f);
     }
-    __device__ __forceinline__ numbers<N> finish(const painn_train_step &s, int l, const element &e, const numbers<N> (&V)[3],
+    template <class Step>
+    __device__ __forceinline__ numbers<N> finish(const Step &s, int l, const element &e, const numbers<N> (&V)[3],
                                                  const numbers<N> (&B)[3]) const
     {
         const int F = s.n_features;
@@ -158,7 +165,7 @@ template <int TANGENT, int N> struct update_vectors {
 template <int TANGENT, int N> struct update_features {
     numbers<N> q1, t0, t1, ym0, yt0, bias[3], mu1[3], B0[3], B1[3];
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
@@ -176,8 +183,8 @@ template <int TANGENT, int N> struct update_features {
             B1[axis] = numbers_if<N>(TANGENT, L.VB.tangent + B);
         }
     }
-    __device__ __forceinline__ numbers<N> finish(const painn_train_step &s, int l, const element &e,
-                                                 const numbers<N> (&sum)[3]) const
+    template <class Step>
+    __device__ __forceinline__ numbers<N> finish(const Step &s, int l, const element &e, const numbers<N> (&sum)[3]) const
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
@@ -203,7 +210,7 @@ template <int TANGENT, int N> struct update_features {
 template <int PARTS, int TANGENT, int N> struct update_adjoint {
     numbers<N> q0, t0, t1, y1;
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
@@ -221,8 +228,8 @@ template <int PARTS, int TANGENT, int N> struct update_adjoint {
                 y1 = y1 + mu0 * B0;
         }
     }
-    __device__ __forceinline__ void finish(const painn_train_step &s, int l, const element &e, const numbers<N> &q,
-                                           numbers<N> (&y)[3]) const
+    template <class Step>
+    __device__ __forceinline__ void finish(const Step &s, int l, const element &e, const numbers<N> &q, numbers<N> (&y)[3]) const
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
@@ -238,7 +245,7 @@ template <int PARTS, int TANGENT, int N> struct update_adjoint {
 template <int PARTS, int TANGENT, int N> struct norm_back {
     numbers<N> q0, k0, n0, n1, ym0, ym1, yt0, yt1, V0[3], B0[3], V1[3], B1[3], mu0[3], mu1[3];
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
@@ -262,9 +269,9 @@ template <int PARTS, int TANGENT, int N> struct norm_back {
             B1[axis] = numbers_if<N>(TANGENT, L.VB.tangent + V + F);
         }
     }
-    __device__ __forceinline__ void finish(const painn_train_step &s, int l, const element &e, const numbers<N> &q,
-                                           const numbers<N> &p, const numbers<N> &n_bar, numbers<N> (&V)[3],
-                                           numbers<N> (&B)[3]) const
+    template <class Step>
+    __device__ __forceinline__ void finish(const Step &s, int l, const element &e, const numbers<N> &q, const numbers<N> &p,
+                                           const numbers<N> &n_bar, numbers<N> (&V)[3], numbers<N> (&B)[3]) const
     {
         const int F = s.n_features;
         const painn_train_layer &L = s.layer[l];
@@ -289,8 +296,8 @@ template <int PARTS, int TANGENT, int N> struct norm_back {
 };
 
 /* q̄ of the output of layer l, of an atom and its features, or its tangent. */
-template <int TANGENT, int N>
-static __device__ __forceinline__ numbers<N> load_q_bar(const painn_train_step &s, int l, const element &e)
+template <int TANGENT, int N, class Step>
+static __device__ __forceinline__ numbers<N> load_q_bar(const Step &s, int l, const element &e)
 {
     return numbers_at<N>((TANGENT ? s.q_bar[l + 1].tangent : s.q_bar[l + 1].value) + (uint32_t)e.atom * s.n_features + e.f);
 }
@@ -299,13 +306,14 @@ static __device__ __forceinline__ numbers<N> load_q_bar(const painn_train_step &
 template <int TANGENT, int N> struct vector_back {
     numbers<N> mu_bar[3];
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         const float *from = TANGENT ? s.mu_bar[l + 1].tangent : s.mu_bar[l + 1].value;
         for (int axis = 0; axis < 3; axis++)
             mu_bar[axis] = numbers_if<N>(l + 1 < s.n_layers, from + ((uint32_t)e.atom * 3 + axis) * s.n_features + e.f);
     }
-    __device__ __forceinline__ void finish(const painn_train_step &s, int l, const element &e, const numbers<N> (&sum)[3]) const
+    template <class Step>
+    __device__ __forceinline__ void finish(const Step &s, int l, const element &e, const numbers<N> (&sum)[3]) const
     {
         float *to = TANGENT ? s.layer[l].mu1_bar.tangent : s.layer[l].mu1_bar.value;
         for (int axis = 0; axis < 3 && e.there; axis++)
@@ -317,12 +325,13 @@ template <int TANGENT, int N> struct vector_back {
 template <int TANGENT, int N> struct features_back {
     numbers<N> q1_bar;
 
-    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, int l, const element &e)
     {
         const painn_dual &from = s.layer[l].q1_bar;
         q1_bar = numbers_at<N>((TANGENT ? from.tangent : from.value) + (uint32_t)e.atom * s.n_features + e.f);
     }
-    __device__ __forceinline__ numbers<N> finish(const painn_train_step &s, int l, const element &e, const numbers<N> &sum) const
+    template <class Step>
+    __device__ __forceinline__ numbers<N> finish(const Step &s, int l, const element &e, const numbers<N> &sum) const
     {
         const numbers<N> q = q1_bar + sum;
         if (e.there) put((TANGENT ? s.q_bar[l].tangent : s.q_bar[l].value) + (uint32_t)e.atom * s.n_features + e.f, q);
@@ -337,7 +346,7 @@ template <int PARTS, int TANGENT, int N> struct readout_hidden {
     numbers<N> O2, z; /* z: without tangents the bias */
     float c;
 
-    __device__ __forceinline__ void load(const painn_train_step &s, const element &e)
+    template <class Step> __device__ __forceinline__ void load(const Step &s, const element &e)
     {
         at = (uint32_t)e.atom * s.n_hidden + e.f;
         O2 = numbers_at<N>(s.weights.base + s.weights.O2 + e.f);
@@ -345,8 +354,8 @@ template <int PARTS, int TANGENT, int N> struct readout_hidden {
         c = TANGENT ? s.c[e.atom] : 0.0f;
     }
     /* Returns the adjoint of z; `term`: what ε gets of these elements. */
-    __device__ __forceinline__ numbers<N> finish(const painn_train_step &s, const element &e, const numbers<N> &sum,
-                                                 numbers<N> &term) const
+    template <class Step>
+    __device__ __forceinline__ numbers<N> finish(const Step &s, const element &e, const numbers<N> &sum, numbers<N> &term) const
     {
         if (TANGENT) {
             const numbers<N> slope = activation_slope(s.activation, z), seed = all_of<N>(c);
@@ -370,7 +379,7 @@ template <int PARTS, int TANGENT, int N> struct readout_hidden {
 };
 
 /* An atom's energy from the sum of its terms; of tangents, the gradient of the readout's last bias. By one thread. */
-template <int TANGENT> static __device__ __forceinline__ void write_energy(const painn_train_step &s, int atom, float sum)
+template <int TANGENT, class Step> static __device__ __forceinline__ void write_energy(const Step &s, int atom, float sum)
 {
     if (TANGENT)
         s.readout_term[(size_t)atom * (s.n_hidden + PAINN_TRAIN_TERM_PAD) + s.n_hidden] = s.c[atom];
