@@ -205,7 +205,7 @@ MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlf
  * meanwhile. The same holds for several GPUs, where each one's thread integrates its own atoms. Where a GPU
  * cannot integrate, the host does, with the evaluator's forces, and a warning says so; a warning says as well if the forces are not
  * the derivative of the energy. `forces` with its context replaces the evaluator's as the force function of steps that the host
- * integrates; NULL: the evaluator's. Fails with MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
+ * integrates (at constant pressure call mlff_dynamics_virial_set as well); NULL: the evaluator's. Fails with MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
  * mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
                                              mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);

@@ -272,6 +272,10 @@ MLFF_API mlff_status mlff_monitor_create(const mlff_callable *callable, const ml
 MLFF_API void mlff_monitor_destroy(mlff_monitor *monitor);
 /* The callable as MD's force function (mlff_force_function); the context is the monitor. Fails as the callable does. */
 MLFF_API mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces);
+/* The same with the virial (mlff_virial_function), for mlff_dynamics_virial_set at constant pressure. Fails with MLFF_ERR_UNSUPPORTED
+ * for a callable without stress. */
+MLFF_API mlff_status mlff_monitor_virial(void *monitor, const mlff_system *system, double *energy, double *forces,
+                                         double *virial);
 /* mlff_dynamics_step, timed. Fails as mlff_dynamics_step. */
 MLFF_API mlff_status mlff_monitor_step(mlff_monitor *monitor, mlff_dynamics *dynamics);
 /* A step that another program makes, as LAMMPS does: calls function(context) once, timed. Stages and counters are the callable's, whose

@@ -132,6 +132,7 @@ static mlff_status start(simulation *run)
     }
     MLFF_TRY(mlff_dynamics_create_on(run->setup.evaluator, &run->options, system, run->monitor ? mlff_monitor_forces : NULL,
                                      run->monitor, &run->dynamics));
+    if (run->monitor && run->constant_pressure) mlff_dynamics_virial_set(run->dynamics, mlff_monitor_virial, run->monitor);
     mlff_device device = mlff_dynamics_device(run->dynamics);
     run->resident = device.kind != MLFF_CPU;
     run->in_domains = run->resident && mlff_evaluator_domains(run->setup.evaluator, NULL, 0) > 1;
@@ -262,8 +263,6 @@ static int check_ensemble(cli_arguments *arguments, const simulation *run)
         return cli_usage_error(arguments, "--ramp-steps needs --ramp-to K");
     if (cli_given(arguments, "ramp-to") && ensemble == MLFF_NVE)
         return cli_usage_error(arguments, "--ramp-to needs a thermostat; give --ensemble");
-    if (run->constant_pressure && run->profile)
-        return cli_usage_error(arguments, "--profile measures ensembles of constant volume; take another --ensemble");
     return CLI_GOOD;
 }
 

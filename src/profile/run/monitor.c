@@ -101,8 +101,22 @@ mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double
     mlff_monitor *m = monitor;
     const mlff_callable *callable = &m->r.callable;
     if (m->on) return run_forces(&m->r, system, energy, forces);
-    mlff_status status = callable->step(callable->context, system, m->r.wanted, energy, forces, NULL);
+    mlff_status status =
+        callable->step(callable->context, system, m->r.wanted, energy, forces, m->r.wanted & MLFF_STRESS ? m->r.stress : NULL);
     m->r.energy = *energy;
+    return status;
+}
+
+mlff_status mlff_monitor_virial(void *monitor, const mlff_system *system, double *energy, double *forces, double *virial)
+{
+    static const int voigt[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2};
+    mlff_monitor *m = monitor;
+    if (!(m->r.callable.properties & MLFF_STRESS))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "monitor: %s has no stress, which constant pressure needs", m->r.callable.name);
+    m->r.wanted |= MLFF_STRESS;
+    const mlff_status status = mlff_monitor_forces(monitor, system, energy, forces);
+    const double volume = mlff_system_volume(system);
+    for (int k = 0; k < 9; k++) virial[k] = -volume * m->r.stress[voigt[k]];
     return status;
 }
 

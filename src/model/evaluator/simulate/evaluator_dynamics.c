@@ -20,16 +20,14 @@ static mlff_status evaluator_virial(void *context, const mlff_system *system, do
     return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces, .virials = virial});
 }
 
-// The forces of constant pressure come with the virial.
+// The forces of constant pressure come with the virial; own forces' virial is set by the caller.
 static mlff_status use_virial(mlff_evaluator *evaluator, mlff_dynamics *dynamics, bool own_forces)
 {
     const mlff_model *model = evaluator->model;
     if (!is_constant_pressure(dynamics->options.ensemble)) return MLFF_OK;
-    if (own_forces)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "constant pressure needs the evaluator's own forces, with their virial");
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no virial, which constant pressure needs", model->name);
-    mlff_dynamics_virial_set(dynamics, evaluator_virial, evaluator);
+    if (!own_forces) mlff_dynamics_virial_set(dynamics, evaluator_virial, evaluator);
     return MLFF_OK;
 }
 
