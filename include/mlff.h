@@ -209,8 +209,8 @@ MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlf
  * mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
                                              mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
-/* As mlff_dynamics_restore, of dynamics with this evaluator's forces. Fails as well with MLFF_ERR_VALUE where the energy in the
- * file differs by more than 0.1 eV an atom from the evaluator's at the positions there, so that the first step would take the
+/* As mlff_dynamics_restore, of dynamics with this evaluator's forces. Fails as well with MLFF_ERR_VALUE where the first step takes
+ * the file's forces and the energy there differs by more than 0.1 eV an atom from the evaluator's at the positions there, so that the first step would take the
  * forces of another model: the state is then the file's, without its forces. */
 MLFF_API mlff_status mlff_dynamics_restore_on(mlff_evaluator *evaluator, mlff_dynamics *dynamics, const char *path);
 /* Device that integrates; the first of several GPUs. */

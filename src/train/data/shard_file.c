@@ -385,12 +385,16 @@ static mlff_status label_missing(labelling *l, mlff_teacher *teacher, const samp
 
     for (size_t begin = 0, k = 0; begin < n_missing && !l->stopped; k++) {
         size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
-        if (begin + n == n_missing && n > last) n -= last; // the teacher waits while the last call is written: a short one
+        const bool shortened = last > 0 && begin + n == n_missing && n >= 2 * last;
+        if (shortened) n -= last; // the teacher waits while the last call is written: a short one
         label_call *call = &calls[k % 2];
         const int64_t called = base_clock_ns();
         MLFF_TRY(compute_call(call, l->shard, teacher, missing + begin, (int)n));
         const double change = fmin(CALL_NS / (double)(base_clock_ns() - called + 1), 4);
-        if (change < 0.7 || change > 1.4) wanted = (size_t)fmin(fmax((double)n * change, 1), LARGEST_CALL);
+        if (shortened)
+            wanted = last;
+        else if (change < 0.7 || change > 1.4)
+            wanted = (size_t)fmin(fmax((double)n * change, 1), LARGEST_CALL);
         begin += n;
         status = finish_writing(l);
         if (status != MLFF_OK) call_free(call);

@@ -285,7 +285,9 @@ int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void 
 // multiprocessors, so that a large block would begin after it.
 int ani_gpu_sums_apart(const ani_gpu_step *step, const gpu_plan *plan)
 {
-    return plan->forces && !plan->virial && step->gpu.motion.n_atoms == 0 && ani_gpu_chained(plan);
+    // The AEVs' reverse may still refuse given pairs that are not symmetric, which the sums must know.
+    return plan->forces && !plan->virial && step->gpu.motion.n_atoms == 0 && ani_gpu_chained(plan) &&
+           step->gpu.neighbors.given_pairs != 1;
 }
 
 static int threads_of_sums(const gpu_plan *plan)

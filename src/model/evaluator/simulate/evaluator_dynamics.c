@@ -110,7 +110,7 @@ mlff_status mlff_dynamics_restore_on(mlff_evaluator *evaluator, mlff_dynamics *d
     double here;
     if (!evaluator) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_restore_on: an evaluator is needed");
     MLFF_TRY(mlff_dynamics_restore(dynamics, path));
-    if (!dynamics->has_forces) return MLFF_OK; // nothing of a model is in the file
+    if (!dynamics->has_forces) return MLFF_OK; // the first step does not take the file's forces
     mlff_batch_from_system(dynamics->system, first_atom, &batch);
     MLFF_TRY(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &here}));
     if (fabs(here - dynamics->potential_energy) <= OTHER_ENERGY * dynamics->system->n_atoms) return MLFF_OK;
