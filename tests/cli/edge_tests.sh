@@ -75,6 +75,7 @@ ends_well() {
     is "$?" 130 "exit status after SIG$signal"
 }
 
+# A terminal that is closed sends SIGHUP twice, by its shell and by the kernel.
 test_hangup() {
     model
     local endless="md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10"
@@ -82,6 +83,20 @@ test_hangup() {
     says 'interrupted after [0-9]+ of 1000000000 steps' err
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
     run 0 eval model.safetensors run.extxyz
+    # Steps long enough that the second signal meets the one in which the first came.
+    "$mlff" md model.safetensors --system silicon --n-atoms 200000 --n-steps 1000000 --every 1 --threads 1 --checkpoint twice.restart \
+        >out 2>err </dev/null &
+    local process=$!
+    for _ in $(seq 600); do
+        grep -qE '^ +1 ' out && break
+        sleep 0.05
+    done
+    kill -HUP $process
+    sleep 0.02
+    kill -HUP $process
+    wait $process
+    is "$?" 130 "exit status after two SIGHUP"
+    [ -s twice.restart ] || fail "the second SIGHUP ended the run without its restart file"
     # nohup, whose process ignores it: only SIGTERM ends the run.
     (
         trap '' HUP

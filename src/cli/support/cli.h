@@ -109,7 +109,8 @@ void cli_progress(const char *format, ...) MLFF_PRINTF(1, 2);
 void cli_progress_steps(const char *what, int64_t step, int64_t n_steps, int64_t start_ns);
 void cli_progress_clear(void);
 
-// From now on Ctrl-C, SIGTERM and SIGHUP (unless it is ignored) ask the command to end well; the second one kills it.
+// From now on Ctrl-C, SIGTERM and SIGHUP (unless it is ignored) ask the command to end well; a second Ctrl-C or SIGTERM kills
+// it, a second SIGHUP does not.
 void cli_interrupt_catch(void);
 bool cli_interrupted(void);
 // The process that SIGTERM and SIGHUP are passed on to from now on (Ctrl-C reaches it from the terminal), or, negative, a process group

@@ -207,7 +207,8 @@ void cli_progress_clear(void)
 
 /* ---- interruption ------------------------------------------------------------------------------------- */
 
-// Only calls that are safe in a handler. With the default restored, the next signal of any of these kinds kills.
+// Only calls that are safe in a handler. With the default restored, the next Ctrl-C or SIGTERM kills. A terminal that is closed sends
+// SIGHUP twice, by its shell and by the kernel, and a service manager sends it right after SIGTERM: one that follows is ignored.
 static void on_signal(int number)
 {
     static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
@@ -217,7 +218,7 @@ static void on_signal(int number)
     if (child < 0 || (child > 0 && number != SIGINT)) kill((pid_t)child, number);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    if (hangs_up) signal(SIGHUP, SIG_DFL);
+    if (hangs_up) signal(SIGHUP, SIG_IGN);
     if (isatty(STDERR_FILENO)) {
         ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
         (void)written;
