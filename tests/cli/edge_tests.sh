@@ -230,6 +230,23 @@ test_train_best() {
     sha256sum -c --quiet before.sums || fail "a file was changed"
 }
 
+# A folder with files of the user: none is removed, changed or taken for one of a round.
+test_distill_foreign_files() {
+    model
+    mkdir run
+    echo mine | tee run/labels-water.20261128 run/round-1.20261128 run/config.json.20261128 >run/young-0-1.safetensors
+    sha256sum run/* >before.sums
+    local line="distill model.safetensors --system ethanol --preset demo --structures 60 --rounds 1 --steps 2 -o run"
+    refused 1 'absent' distill absent.safetensors --system ethanol -o run
+    refused 1 'run/young-0-1.safetensors: is of another run' $line
+    for name in explored-1.extxyz labels-1.mlff round-1.json; do
+        mv run/young-0-1.safetensors run/$name
+        refused 1 "run/$name: is of another run" $line
+        mv run/$name run/young-0-1.safetensors
+    done
+    sha256sum -c --quiet before.sums || fail "a file was changed"
+}
+
 # Compressed files are named as such; a pipe gives what is in them.
 test_compressed() {
     command -v gzip >/dev/null || { echo "skipped: no gzip"; return; }

@@ -5,6 +5,7 @@
 // Everything is drawn from the seed, so that an interrupted run ends in the same bits as one that was not.
 #include "distill.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +70,8 @@ static bool is_unfinished(const char *name)
     for (int k = 0; k < DISTILL_N_FILES; k++)
         if (strlen(file_names[k]) == stem && strncmp(name, file_names[k], stem) == 0) return true;
     for (size_t k = 0; k < sizeof round_names / sizeof *round_names; k++)
-        if (strncmp(name, round_names[k], strlen(round_names[k])) == 0) return true;
+        if (strncmp(name, round_names[k], strlen(round_names[k])) == 0 && isdigit((unsigned char)name[strlen(round_names[k])]))
+            return true;
     return false;
 }
 
@@ -110,19 +112,27 @@ static mlff_status take_folder(distill *d, const char *folder)
     if (access(folder, F_OK) != 0) return MLFF_OK;
     if (!base_is_folder(folder)) return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
     MLFF_TRY(lock_folder(d));
-    remove_unfinished(folder);
+    if (distill_is_there(d, DISTILL_MADE_WITH) || distill_is_there(d, DISTILL_CONFIG)) // other folders have files of other kinds
+        remove_unfinished(folder);
 done:
     return status;
+}
+
+mlff_status distill_refuse_found(const char *path)
+{
+    if (access(path, F_OK) != 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_VALUE, "%s: is of another run, whose config.json is gone; remove it, or give another folder", path);
 }
 
 // A new run takes no files of an earlier one, whose settings are unknown or others.
 static mlff_status check_is_empty(const distill *d)
 {
+    mlff_status status = MLFF_OK;
     for (int k = 0; k < DISTILL_N_FILES; k++)
-        if (k != DISTILL_MADE_WITH && distill_is_there(d, k))
-            return mlff_fail(MLFF_ERR_VALUE,
-                             "%s: is of another run, whose config.json is gone; remove it, or give another folder", d->path[k]);
-    return MLFF_OK;
+        if (k != DISTILL_MADE_WITH) MLFF_TRY(distill_refuse_found(d->path[k]));
+    MLFF_TRY(distill_rounds_check_absent(d));
+done:
+    return status;
 }
 
 // Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped

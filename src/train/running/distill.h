@@ -63,6 +63,8 @@ void distill_release(distill *d);
 /* Reports progress; MLFF_ERR_INTERRUPTED if the caller asks to stop. */
 mlff_status distill_tell(const distill *d, double fraction, int milestone, const char *format, ...) MLFF_PRINTF(4, 5);
 bool distill_is_there(const distill *d, distill_file file);
+/* Fails with MLFF_ERR_VALUE where this file is there, which a new run would take for its own. */
+mlff_status distill_refuse_found(const char *path);
 /* "FOLDER/name-K.suffix", to be freed; NULL without memory. */
 char *distill_path(const distill *d, const char *name, int k, const char *suffix);
 
@@ -101,6 +103,8 @@ mlff_status distill_train_baseline(distill *d);
 
 /* ---- distill_rounds.c */
 
+/* Fails with MLFF_ERR_VALUE where a file that a round would write is there, as distill_refuse_found; MLFF_ERR_MEMORY. */
+mlff_status distill_rounds_check_absent(const distill *d);
 /* Explores with young students and adds what they met to the data, round by round. */
 mlff_status distill_rounds(distill *d);
 /* Adds what the rounds that were made met. */

@@ -299,6 +299,23 @@ done:
     return status;
 }
 
+mlff_status distill_rounds_check_absent(const distill *d)
+{
+    mlff_status status = MLFF_OK;
+    explore_round r = {0};
+    for (int k = 1; k <= d->config.n_rounds; k++) {
+        MLFF_TRY(round_paths(d, k, &r));
+        const char *const files[] = {r.samples, r.labels, r.record};
+        for (size_t f = 0; f < sizeof files / sizeof *files; f++) MLFF_TRY(distill_refuse_found(files[f]));
+        for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) MLFF_TRY(distill_refuse_found(r.student[m]));
+        round_free(&r);
+        r = (explore_round){0};
+    }
+done:
+    round_free(&r);
+    return status;
+}
+
 mlff_status distill_rounds_read(distill *d)
 {
     mlff_status status = MLFF_OK;
