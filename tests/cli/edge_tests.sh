@@ -225,9 +225,16 @@ test_train_best() {
     sha256sum ./*.* >before.sums
     local line="train ethanol.labels --steps 2 --checkpoint run"
     refused 2 "would overwrite the input 'run.best.safetensors'" $line --student run.best.safetensors -o s.safetensors
-    refused 2 "are one file, './run.best.safetensors'" $line -o ./run.best.safetensors
+    refused 2 "are one file, 'run.best.safetensors'" $line -o ./run.best.safetensors
+    refused 2 "are one file, 'run.best.safetensors'" $line -o s.safetensors --history run.best.safetensors
     refused 2 '--features is of a new student' $line --student model.safetensors --features 8 -o s.safetensors
     sha256sum -c --quiet before.sums || fail "a file was changed"
+    # A long name is not cut, into a file of another folder.
+    local deep=d
+    for _ in 1 2 3 4 5; do deep=$deep/$(printf 'd%.0s' $(seq 220)); done
+    mkdir -p $deep
+    run 0 train ethanol.labels --steps 2 --checkpoint $deep/run -o s.safetensors
+    [ -s $deep/run.best.safetensors ] || fail "the best weights are not beside a checkpoint with a long name"
 }
 
 # A folder with files of the user: none is removed, changed or taken for one of a round.

@@ -66,7 +66,7 @@ typedef struct training {
     int64_t epochs;
     bool to_json;
     mlff_training_errors errors; // of the best weights
-    char best[1100];             // of --checkpoint: the best model so far
+    char best[PATH_MAX];         // of --checkpoint: the best model so far
 } training;
 
 // ---- options ------------------------------------------------------------------------------------------------------
@@ -123,15 +123,10 @@ static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_
 // The best weights so far are beside the checkpoint, in a file that the command line does not name.
 static int name_best(const cli_arguments *arguments, training *run)
 {
-    const char *const inputs[] = {run->begin, run->data, run->validation};
-    snprintf(run->best, sizeof run->best, "%.1000s.best.safetensors", run->fit.checkpoint);
+    const int length = snprintf(run->best, sizeof run->best, "%s.best.safetensors", run->fit.checkpoint);
+    if (length >= (int)sizeof run->best) return cli_usage_error(arguments, "--checkpoint: this name is too long");
     run->fit.best = run->best;
-    for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
-        if (cli_overwrites(run->best, inputs[k]))
-            return cli_usage_error(arguments, "--checkpoint would overwrite the input '%s' with its best weights", inputs[k]);
-    if (cli_outputs_collide(run->best, run->output))
-        return cli_usage_error(arguments, "-o and the best weights of --checkpoint are one file, '%s'", run->output);
-    return CLI_GOOD;
+    return cli_files_check_another(arguments, "checkpoint", run->best, true);
 }
 
 static int parse(cli_arguments *arguments, training *run)
@@ -173,7 +168,7 @@ static int parse(cli_arguments *arguments, training *run)
     for (int k = 0; run->begin && k < N_SETTINGS; k++)
         if (cli_given(arguments, settings[k].option))
             return cli_usage_error(arguments, "--%s is of a new student; it excludes --student", settings[k].option);
-    if (run->fit.checkpoint && name_best(arguments, run) != CLI_GOOD) return CLI_USAGE;
+    if (status == MLFF_OK && run->fit.checkpoint) return name_best(arguments, run);
     return cli_exit(status);
 }
 
