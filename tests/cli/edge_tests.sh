@@ -264,6 +264,10 @@ test_compressed() {
     refused 1 'water.xyz.gz: is compressed by gzip; decompress it first' eval model.safetensors water.xyz.gz
     refused 1 'hidden.xyz: is compressed by gzip' eval model.safetensors hidden.xyz
     refused 1 'hidden.xyz: is compressed by gzip' analyze hidden.xyz --geometry
+    printf 'BZh91AY&SY' >water.xyz.bz2
+    refused 1 'water.xyz.bz2: is compressed by bzip2' eval model.safetensors water.xyz.bz2
+    printf 'BZh, a title\n1.0\n5 0 0\n0 5 0\n0 0 5\nO\n1\nDirect\n0 0 0\n' >POSCAR
+    run 0 eval model.safetensors POSCAR
 }
 
 # A restart file that another model wrote: its energy and forces are not this model's.

@@ -225,15 +225,19 @@ static void use_format(mlff_reader *reader, const file_format *format)
 static mlff_status refuse_compressed(const mlff_reader *reader)
 {
     static const struct {
-        const char *name, *begin;
-    } known[] = {{"gzip", "\x1f\x8b"},
-                 {"bzip2", "BZh"},
-                 {"xz", "\xfd"
-                        "7zXZ"},
-                 {"zstd", "\x28\xb5\x2f\xfd"}};
+        const char *name;
+        size_t at;
+        const char *mark;
+    } known[] = {{"gzip", 0, "\x1f\x8b"},
+                 {"bzip2", 4, "1AY&SY"}, // "BZh" alone may begin a title
+                 {"xz", 0,
+                  "\xfd"
+                  "7zXZ"},
+                 {"zstd", 0, "\x28\xb5\x2f\xfd"}};
+    const size_t there = reader->end - reader->begin;
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
-        const size_t length = strlen(known[k].begin);
-        if (reader->end - reader->begin >= length && memcmp(reader->buffer + reader->begin, known[k].begin, length) == 0)
+        const size_t at = known[k].at, length = strlen(known[k].mark);
+        if (there >= at + length && memcmp(reader->buffer + reader->begin + at, known[k].mark, length) == 0)
             return mlff_fail(MLFF_ERR_FORMAT, "%s: is compressed by %s; decompress it first", reader->name, known[k].name);
     }
     return MLFF_OK;
