@@ -182,7 +182,11 @@ test_copies() {
     grep -q '^speed' out && fail "a speed without a teacher"
     # Without --trained-on: by the file that the student's metadata name, wherever both are moved to, as long as it is the same.
     judge="--nve 0 --hot 0 --compare 0"
-    mkdir moved
+    mkdir moved stored
+    ln -s stored/student.safetensors link.safetensors
+    run 0 $train --validation turned.xyz -o link.safetensors
+    run 1 verdict link.safetensors $judge --test turned.xyz
+    says 'compared with the 1 structures? that the student was trained on'
     mv student.safetensors train.xyz moved
     run 1 verdict moved/student.safetensors $judge --test turned.xyz
     says 'compared with the 1 structures? that the student was trained on'

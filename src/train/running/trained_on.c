@@ -55,7 +55,7 @@ mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, c
     snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
     MLFF_TRY(mlff_model_note(model, "data", text));
     if (!origin || !model_path || base_is_stream(origin->path)) goto done;
-    snprintf(folder, sizeof folder, "%s", model_path);
+    if (!base_link_target(model_path, folder)) snprintf(folder, sizeof folder, "%s", model_path); // a link's target is written
     cut_to_folder(folder);
     if (!realpath(folder, whole) || !realpath(origin->path, file)) goto done; // standard input
     add_way(&way, whole, file);
