@@ -75,13 +75,19 @@ static bool is_unfinished(const char *name)
     return false;
 }
 
-static void remove_unfinished(const char *folder)
+// Of a process that was killed before the run existed: its settings.
+static bool is_unfinished_setting(const char *name)
+{
+    return is_unfinished(name) && (strncmp(name, "made-with.json.", 15) == 0 || strncmp(name, "config.json.", 12) == 0);
+}
+
+static void remove_unfinished(const char *folder, bool (*is_one)(const char *name))
 {
     DIR *directory = opendir(folder);
     if (!directory) return;
     // cppcheck-suppress readdirCalled ; safe in glibc: no other thread has this stream
     for (const struct dirent *entry; (entry = readdir(directory));)
-        if (is_unfinished(entry->d_name)) unlinkat(dirfd(directory), entry->d_name, 0);
+        if (is_one(entry->d_name)) unlinkat(dirfd(directory), entry->d_name, 0);
     closedir(directory);
 }
 
@@ -113,7 +119,7 @@ static mlff_status take_folder(distill *d, const char *folder)
     if (!base_is_folder(folder)) return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
     MLFF_TRY(lock_folder(d));
     if (distill_is_there(d, DISTILL_MADE_WITH) || distill_is_there(d, DISTILL_CONFIG)) // other folders have files of other kinds
-        remove_unfinished(folder);
+        remove_unfinished(folder, is_unfinished);
 done:
     return status;
 }
@@ -149,6 +155,7 @@ static mlff_status begin_folder(distill *d, const char *folder)
     if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
         MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_MADE_WITH]));
     if (d->is_new) MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG])); // last: with it the run exists
+    if (d->is_new) remove_unfinished(folder, is_unfinished_setting);
 done:
     return status;
 }
