@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -66,6 +67,8 @@ class TestLocale(unittest.TestCase):
 
 class TestInterrupt(unittest.TestCase):
     def test_relax(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         timer = threading.Timer(0.3, os.kill, (os.getpid(), 2))
         timer.start()
         with self.assertRaises(KeyboardInterrupt):
