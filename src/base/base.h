@@ -55,6 +55,9 @@ static inline const char *base_plural(int64_t n)
 
 /* The "C" locale, for uselocale() around reading and writing of numbers: the caller's may have a decimal comma. */
 locale_t base_c_locale(void);
+/* snprintf and vsnprintf in the "C" locale, of texts with numbers: they are shown beside others, and go into files. */
+int base_format(char *text, size_t bytes, const char *format, ...) MLFF_PRINTF(3, 4);
+int base_format_list(char *text, size_t bytes, const char *format, va_list arguments) MLFF_PRINTF(3, 0);
 
 /* A growing text. `text` is always terminated once something was added; NULL before. Errors stick in `status`. Numbers are written as in
  * the "C" locale, whatever the caller's is. */

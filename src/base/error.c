@@ -18,7 +18,7 @@ mlff_status mlff_fail(mlff_status status, const char *format, ...)
     char text[sizeof last_error];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     base_clean(text, ' ', false); // one line, whatever a hostile file put in
     memcpy(last_error, text, sizeof text);
@@ -72,7 +72,7 @@ void mlff_warn(const char *format, ...)
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     base_clean(text, ' ', false);
     handler(context, text);

@@ -29,6 +29,23 @@ locale_t base_c_locale(void)
     return c_locale;
 }
 
+int base_format_list(char *text, size_t bytes, const char *format, va_list arguments)
+{
+    const locale_t callers = uselocale(base_c_locale());
+    const int length = vsnprintf(text, bytes, format, arguments);
+    uselocale(callers);
+    return length;
+}
+
+int base_format(char *text, size_t bytes, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = base_format_list(text, bytes, format, arguments);
+    va_end(arguments);
+    return length;
+}
+
 void base_text_add_list(base_text *text, const char *format, va_list arguments)
 {
     if (text->status != MLFF_OK) return;

@@ -113,9 +113,7 @@ mlff_status environment_collect(environment *e)
         MLFF_TRY(environment_add(&found, "governor", text));
     double load;
     if (getloadavg(&load, 1) == 1) {
-        locale_t callers = uselocale(base_c_locale()); // the text goes into files
-        snprintf(text, sizeof text, "%.2f", load);
-        uselocale(callers);
+        base_format(text, sizeof text, "%.2f", load);
         MLFF_TRY(environment_add(&found, "load_average_at_start", text));
     }
     if (uname(&os) == 0) {

@@ -2,6 +2,7 @@
 """What surrounds the engine in Python: a locale with a decimal comma, Ctrl-C, atoms at rest, constraints of ASE."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,23 @@ load = result.data["environment"]["load_average_at_start"]
 assert "," not in load, load
 """
 
+# A student of labels and its verdict: argument 1 is the folder, 2 the locale.
+STUDENT = """
+import locale, sys
+locale.setlocale(locale.LC_ALL, sys.argv[2])
+from ase.build import molecule
+from mlff_distiller import Model
+from mlff_distiller.distill import Teacher, label, sample
+from mlff_distiller.training import distill
+
+folder = sys.argv[1]
+model = Model.create("painn", elements="H,C,O", n_features=16, n_layers=1, cutoff=4.5, seed=3)
+found = sample(Teacher(model), [molecule("CH3CH2OH")], n_samples=60, methods=["thermal"], relax=False)
+label(Teacher(model), found, folder + "/a.labels")
+distill(labels=folder + "/a.labels", out=folder + "/run", preset="demo", device="cpu", n_features=16, n_layers=1, n_steps=20,
+        cutoff_angstrom=4.3, core_repulsion=0.7, nve_ps=0.02, hot_ps=0.02)
+"""
+
 
 def comma_locale(folder):
     """Environment in which de_DE.UTF-8 exists, or a skipped test."""
@@ -63,6 +81,23 @@ class TestLocale(unittest.TestCase):
         same.save(support.scratch("painn-here.safetensors"))
         self.assertEqual((folder / "painn.safetensors").read_bytes(), support.scratch("painn-here.safetensors").read_bytes())
         self.assertIn("ANI", str(Model.load(folder / "ani.safetensors")))
+
+    def test_student(self):
+        """The same bits, and no decimal comma in the verdict and the page."""
+        made = support.scratch("locales")
+        made.mkdir()
+        environment = comma_locale(made)
+        students = []
+        for name in ("C", "de_DE.UTF-8"):
+            folder = made / name / "here"  # the student names its data by the way from it
+            folder.mkdir(parents=True)
+            ran = subprocess.run([sys.executable, "-c", STUDENT, str(folder), name], env=environment, capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr[-2000:])
+            students.append((folder / "run" / "student.safetensors").read_bytes())
+        self.assertEqual(*students)
+        for file in ("verdict.json", "report.html"):
+            found = re.findall(r"\d,\d+ (?:meV|eV|Å|K|ps|%)", (folder / "run" / file).read_text(encoding="utf-8"))
+            self.assertEqual(found, [], file)
 
 
 class TestInterrupt(unittest.TestCase):

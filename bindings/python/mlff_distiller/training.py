@@ -272,8 +272,8 @@ def _name_seeds(folder: pathlib.Path, seeds: Any) -> bytes:
     write(text, [atoms.copy() for atoms in seeds], format="extxyz")
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        path.write_text(text.getvalue())
-    elif path.read_text() != text.getvalue():
+        path.write_text(text.getvalue(), encoding="utf-8")
+    elif path.read_text(encoding="utf-8") != text.getvalue():
         raise MlffUsageError(f"{folder} holds a run of other seeds; give another folder")
     return lib.path_bytes(path)
 
@@ -360,6 +360,6 @@ def distill(
             chosen._interrupts = None
     interrupts.finish(status, None, "partial")
     lib.show_warnings()
-    verdict = json.loads((folder / "verdict.json").read_text())
+    verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
     history = folder / "history.jsonl"
     return Distillation(folder, bool(passed.value), verdict, read_history(history) if history.exists() else {})

@@ -69,8 +69,8 @@ void budget_text(const step_budget *b, char *text, size_t text_bytes)
     text[0] = 0;
     if (isnan(share)) return;
     if (added_ms > 0.02 * b->step_ms) snprintf(watching, sizeof watching, ", of which tracing adds %s", PROFILE_TIME(added_ms));
-    snprintf(text, text_bytes, "%s: the GPU works in %.0f %% of a step%s is idle for %s (gaps %s, waits %s, host %s)%s",
-             share < 0.5 ? "launch-bound" : "bound by the GPU", 100.0 * share, b->traced ? "; of a traced one it" : " and",
-             PROFILE_TIME(idle_ms), PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]),
-             PROFILE_TIME(b->ms[BUDGET_HOST]), watching);
+    base_format(text, text_bytes, "%s: the GPU works in %.0f %% of a step%s is idle for %s (gaps %s, waits %s, host %s)%s",
+                share < 0.5 ? "launch-bound" : "bound by the GPU", 100.0 * share, b->traced ? "; of a traced one it" : " and",
+                PROFILE_TIME(idle_ms), PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]),
+                PROFILE_TIME(b->ms[BUDGET_HOST]), watching);
 }

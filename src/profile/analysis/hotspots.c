@@ -14,7 +14,7 @@ static mlff_status say(mlff_profile *profile, const char *format, ...)
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
 
     size_t capacity = (size_t)profile->n_recommendations;
@@ -127,7 +127,7 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     } else {
         snprintf(where, sizeof where, "%s%.40s%s", *phase ? " (" : "", phase, *phase ? ")" : "");
     }
-    if (g->share < 0.99) snprintf(bound, sizeof bound, ". Upper bound if eliminated: %.2f×", 1.0 / (1.0 - g->share));
+    if (g->share < 0.99) base_format(bound, sizeof bound, ". Upper bound if eliminated: %.2f×", 1.0 / (1.0 - g->share));
     if (above) snprintf(same, sizeof same, "the same advice as for %.60s (%.60s)", above->first->name, above->first->phase);
     return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, fmin(g->share, 1.0) * 100.0,
                PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : advice_of(row), bound);
@@ -170,9 +170,9 @@ static mlff_status name_heaviest(mlff_profile *profile)
     if (n == 1 && strcmp(groups[0].first->name, "unattributed") == 0) n = 0;
     if (profile->heaviest_share > LARGEST_SHARE) n = 0; // say_stages says so
     for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < sizeof profile->heaviest; i++)
-        length += (size_t)snprintf(text + length, sizeof profile->heaviest - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "",
-                                   groups[i].first->phase, *groups[i].first->phase ? "/" : "", groups[i].first->name,
-                                   fmin(groups[i].share, 1.0) * 100.0);
+        length += (size_t)base_format(text + length, sizeof profile->heaviest - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "",
+                                      groups[i].first->phase, *groups[i].first->phase ? "/" : "", groups[i].first->name,
+                                      fmin(groups[i].share, 1.0) * 100.0);
     base_free(groups);
     return MLFF_OK;
 }
@@ -206,7 +206,7 @@ void hotspots_rebuilds_text(const mlff_profile *profile, char *text, size_t text
     char where[32] = "every step";
     text[0] = 0;
     if (!(share > 0.5)) return;
-    if (share < 1.0) snprintf(where, sizeof where, "%.3g %% of the steps", share * 100.0);
+    if (share < 1.0) base_format(where, sizeof where, "%.3g %% of the steps", share * 100.0);
     snprintf(text, text_bytes, "the neighbor list is rebuilt in %s%s", where,
              strcmp(profile->trajectory, "thermal") == 0
                  ? ": thermal frames do not follow from one another; --trajectory md shows what your simulation will take"

@@ -61,11 +61,11 @@ int mlff_profile_leaks(const mlff_profile *profile)
 static const char *bytes_text(double bytes, char text[32])
 {
     if (fabs(bytes) >= 1048576.0)
-        snprintf(text, 32, "%.3g MB", bytes / 1048576.0);
+        base_format(text, 32, "%.3g MB", bytes / 1048576.0);
     else if (fabs(bytes) >= 1024.0)
-        snprintf(text, 32, "%.3g kB", bytes / 1024.0);
+        base_format(text, 32, "%.3g kB", bytes / 1024.0);
     else
-        snprintf(text, 32, "%.3g B", bytes);
+        base_format(text, 32, "%.3g B", bytes);
     return text;
 }
 

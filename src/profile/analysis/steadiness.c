@@ -60,43 +60,45 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
     double percent = s->change * 100.0, drift = steadiness_drift(profile);
     char cost[64] = ""; // outliers in the steady part can make its mean larger: the difference then says nothing
     if (profile->before_cost_s > 0.0)
-        snprintf(cost, sizeof cost, ", %.3g s more than as many steady ones", profile->before_cost_s);
+        base_format(cost, sizeof cost, ", %.3g s more than as many steady ones", profile->before_cost_s);
     text[0] = 0;
     if (drift > 0.0) {
-        snprintf(text, text_bytes, "slowdown: steps get slower all along the run, by %.0f %% from its first eighth to its last%s",
-                 drift * 100.0, profile->tail.cpu_wait_share > CROWDED ? " (processor time, without waits for a CPU)" : "");
+        base_format(text, text_bytes,
+                    "slowdown: steps get slower all along the run, by %.0f %% from its first eighth to its last%s", drift * 100.0,
+                    profile->tail.cpu_wait_share > CROWDED ? " (processor time, without waits for a CPU)" : "");
         return;
     }
     switch (s->kind) {
     case STEADY_UNKNOWN: break;
     case STEADY_FLAT: snprintf(text, text_bytes, "flat: one level from the first measured step to the last"); break;
     case STEADY_WARM_UP:
-        snprintf(text, text_bytes,
-                 "warm-up: steady from step %lld on, at %s a step; the steps before it took %.3g s%s. "
-                 "Intervals are of the steady part, all other numbers of all steps",
-                 (long long)s->first, PROFILE_TIME(profile->steady_mean_ms), profile->before_s, cost);
+        base_format(text, text_bytes,
+                    "warm-up: steady from step %lld on, at %s a step; the steps before it took %.3g s%s. "
+                    "Intervals are of the steady part, all other numbers of all steps",
+                    (long long)s->first, PROFILE_TIME(profile->steady_mean_ms), profile->before_s, cost);
         break;
     case STEADY_SLOWDOWN:
         if (s->settled && s->change < LEVEL_SAME)
             snprintf(text, text_bytes, "disturbed for a while: from step %lld on, steps take as long as at the start",
                      (long long)s->first);
         else if (profile->tail.pace_rise > CLOCK_OF_CHANGE * s->change)
-            snprintf(
+            base_format(
                 text, text_bytes,
                 "steps take %.1f %% more at the end than at the start, and fixed arithmetic takes %.1f %% more: the processor "
                 "became slower (its clock, or the host of a virtual machine)",
                 percent, profile->tail.pace_rise * 100.0);
         else if (s->settled)
-            snprintf(
+            base_format(
                 text, text_bytes,
                 "a jump: from step %lld on, steps take %.1f %% more than at the start and stay there; the machine may be the "
                 "cause (its clock, another program): if it comes at the same step in a second run, it is the force field",
                 (long long)s->first, percent);
         else
-            snprintf(text, text_bytes,
-                     "steps take %.1f %% more at the end than at the start, but not steadily so; the machine may be the cause: "
-                     "measure longer or again",
-                     percent);
+            base_format(
+                text, text_bytes,
+                "steps take %.1f %% more at the end than at the start, but not steadily so; the machine may be the cause: "
+                "measure longer or again",
+                percent);
         break;
     case STEADY_CYCLIC:
         snprintf(text, text_bytes, "cyclic: step times go back and forth between levels, %d pieces; percentiles are over all",
@@ -116,14 +118,14 @@ void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes)
     text[0] = 0;
     if (!isfinite(profile->overhead_ns)) return;
     if (low >= 0.0 && high - low <= 2.0 * profile->overhead_ns && high < step_ns)
-        snprintf(
+        base_format(
             text, text_bytes,
             "measuring adds %s to a step (%s to %s at 95 %%), %.2g %% of it, from interleaved blocks of steps with and without",
             PROFILE_TIME(profile->overhead_ns * 1e-6), PROFILE_TIME(low * 1e-6), PROFILE_TIME(high * 1e-6),
             step_ns > 0.0 ? 100.0 * profile->overhead_ns / step_ns : 0.0);
     else if (high > 0.0 && high < OVERHEAD_TOLD * step_ns)
-        snprintf(text, text_bytes, "measuring adds at most %s to a step, %.2g %% of it (at 95 %%)", PROFILE_TIME(high * 1e-6),
-                 100.0 * high / step_ns);
+        base_format(text, text_bytes, "measuring adds at most %s to a step, %.2g %% of it (at 95 %%)", PROFILE_TIME(high * 1e-6),
+                    100.0 * high / step_ns);
     else
         snprintf(text, text_bytes,
                  "the cost of measuring could not be measured on this machine: blocks of steps with and without differ more from "
@@ -147,12 +149,12 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
     const percentile_bounds *b = &profile->bounds[bound];
     const char *name = profile_bound_names[bound];
     if (isfinite(b->low) && isfinite(b->high) && !bound_informs(b))
-        snprintf(text, text_bytes,
-                 "%s %s; its error could not be bounded on this machine: step times vary too much for %.0f independent steps",
-                 name, PROFILE_TIME(b->value), b->n_effective);
+        base_format(text, text_bytes,
+                    "%s %s; its error could not be bounded on this machine: step times vary too much for %.0f independent steps",
+                    name, PROFILE_TIME(b->value), b->n_effective);
     else if (bound_informs(b))
-        snprintf(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
-                 PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
+        base_format(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
+                    PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
     else if (isfinite(b->value) && !steadiness_percentile_known(profile, profile_bound_fractions[bound]))
         snprintf(text, text_bytes, "%s: needs %lld steps, %lld %s there", name, (long long)b->n_needed,
                  (long long)profile->n_latency, profile->n_latency == 1 ? "is" : "are");
@@ -160,9 +162,9 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
         snprintf(text, text_bytes, "%s: needs %lld steps, %lld are there; %s is an estimate without bounds", name,
                  (long long)b->n_needed, (long long)profile->n_latency, PROFILE_TIME(b->value));
     else if (isfinite(b->value))
-        snprintf(text, text_bytes,
-                 "%s: %s is an estimate without bounds: steps depend on each other, %.0f of %lld are independent", name,
-                 PROFILE_TIME(b->value), b->n_effective, (long long)profile->n_latency);
+        base_format(text, text_bytes,
+                    "%s: %s is an estimate without bounds: steps depend on each other, %.0f of %lld are independent", name,
+                    PROFILE_TIME(b->value), b->n_effective, (long long)profile->n_latency);
     else
         snprintf(text, text_bytes, "%s: no steps", name);
 }

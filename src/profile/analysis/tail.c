@@ -47,9 +47,9 @@ void tail_cause_text(const profile_tail *tail, int cause, char *text, size_t tex
     char period[48] = "";
     long long n = tail->n_by_cause[cause];
     if (tail->period[cause] > 0) snprintf(period, sizeof period, ", every %lld steps", (long long)tail->period[cause]);
-    snprintf(text, text_bytes, "%s %.0f %% (+%s in %s%lld step%s%s)", profile_cause_names[cause],
-             100.0 * tail->excess_ms[cause] / fmax(tail_excess_ms(tail), 1e-12), PROFILE_TIME(tail->each_ms[cause]),
-             n == 1 ? "" : "each of ", n, n == 1 ? "" : "s", period);
+    base_format(text, text_bytes, "%s %.0f %% (+%s in %s%lld step%s%s)", profile_cause_names[cause],
+                100.0 * tail->excess_ms[cause] / fmax(tail_excess_ms(tail), 1e-12), PROFILE_TIME(tail->each_ms[cause]),
+                n == 1 ? "" : "each of ", n, n == 1 ? "" : "s", period);
 }
 
 void tail_text(const mlff_profile *profile, char *text, size_t text_bytes)
@@ -58,8 +58,8 @@ void tail_text(const mlff_profile *profile, char *text, size_t text_bytes)
     int order[N_CAUSES], n = tail_order(tail, false, order);
     text[0] = 0;
     if (!(tail_excess_ms(tail) > 0.0)) return;
-    size_t length =
-        (size_t)snprintf(text, text_bytes, "%.1f %% of the run is time that steps took beyond the median: ", 100.0 * tail->share);
+    size_t length = (size_t)base_format(text, text_bytes,
+                                        "%.1f %% of the run is time that steps took beyond the median: ", 100.0 * tail->share);
     for (int i = 0; i < n && i < 5 && length < text_bytes; i++) {
         char cause[160];
         if (i > 0 && tail->excess_ms[order[i]] < 0.01 * tail_excess_ms(tail)) break;
@@ -81,7 +81,7 @@ bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
     text[0] = 0;
     if (!(profile->tail.cpu_wait_share > CROWDED)) return false; // also for NaN
     if (load && cores) snprintf(where, sizeof where, " (load %.16s on %.16s cores at the start)", load, cores);
-    snprintf(
+    base_format(
         text, text_bytes,
         "the machine is busy: threads of this process waited for a CPU in %.0f %% of the time%s; these times say little about "
         "the force field. Measure on an idle machine%s",

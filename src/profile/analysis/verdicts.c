@@ -47,11 +47,11 @@ static mlff_status judge_tail(mlff_profile *profile, const char *target, const c
         snprintf(text, sizeof text, "n too small (%lld step%s; %d bound the %s with 95 %% certainty)", n, n == 1 ? "" : "s",
                  min_steps, name);
     } else if (n < min_steps)
-        snprintf(text, sizeof text,
-                 "%s is %s, %.2f × the mean, as an estimate: n too small (%lld steps; %d bound it with 95 %% certainty)", name,
-                 PROFILE_TIME(value), ratio, n, min_steps);
+        base_format(text, sizeof text,
+                    "%s is %s, %.2f × the mean, as an estimate: n too small (%lld steps; %d bound it with 95 %% certainty)", name,
+                    PROFILE_TIME(value), ratio, n, min_steps);
     else
-        snprintf(text, sizeof text, "%s is %s, %.2f × the mean", name, PROFILE_TIME(value), ratio);
+        base_format(text, sizeof text, "%s is %s, %.2f × the mean", name, PROFILE_TIME(value), ratio);
     return add(profile, verdict, text);
 }
 
@@ -75,8 +75,8 @@ static mlff_status judge_atoms(mlff_profile *profile)
     char text[256];
     double value = profile->summary.us_per_atom;
     mlff_verdict verdict = {"student < 10 µs/atom", value, 10.0, "µs/atom", value < 10.0, NULL};
-    snprintf(text, sizeof text, "%.4g µs per atom and step%s", value,
-             profile->summary.n_atoms < 51 ? "; with so few atoms the fixed cost of a step weighs most" : "");
+    base_format(text, sizeof text, "%.4g µs per atom and step%s", value,
+                profile->summary.n_atoms < 51 ? "; with so few atoms the fixed cost of a step weighs most" : "");
     return add(profile, verdict, text);
 }
 
@@ -85,7 +85,7 @@ static mlff_status judge_variation(mlff_profile *profile)
     char text[256];
     double percent = profile->summary.latency_ms.cv * 100.0;
     mlff_verdict verdict = {"CV < 20 %", percent, 20.0, "%", percent < 20.0, NULL};
-    snprintf(text, sizeof text, "steps vary by %.1f %% (standard deviation over mean)", percent);
+    base_format(text, sizeof text, "steps vary by %.1f %% (standard deviation over mean)", percent);
     if (profile->summary.n_steps < 2) {
         verdict.passed = -1;
         snprintf(text, sizeof text, "a single step has no variation; measure 100");

@@ -64,8 +64,8 @@ static void write_interval(const mlff_profile *profile, const double *factors, c
     batch_interval(then, STAGE_BLOCKS, &low, &high);
     batch_interval(gain, STAGE_BLOCKS, &gain_low, &gain_high);
     if (low > 0.0 && isfinite(gain_high))
-        snprintf(text, text_bytes, " (%s to %s, %.2f to %.2f× at 95 %%)", PROFILE_TIME(low), PROFILE_TIME(high), gain_low,
-                 gain_high);
+        base_format(text, text_bytes, " (%s to %s, %.2f to %.2f× at 95 %%)", PROFILE_TIME(low), PROFILE_TIME(high), gain_low,
+                    gain_high);
 }
 
 // Names of stages, each once, as many as fit.

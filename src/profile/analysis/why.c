@@ -22,7 +22,7 @@ static void add(reasons *r, double weight, const char *format, ...)
     why_line line = {.weight = weight};
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line.text, sizeof line.text, format, arguments);
+    base_format_list(line.text, sizeof line.text, format, arguments);
     va_end(arguments);
     if (r->n == WHY_LINES && r->lines[r->n - 1].weight >= weight) return;
     int place = r->n < WHY_LINES ? r->n++ : WHY_LINES - 1;

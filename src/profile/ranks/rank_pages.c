@@ -33,7 +33,7 @@ static void cells_of(const rank_row *row, char cells[COLUMNS][CELL])
     else if (isfinite(row->exchange_ms))
         snprintf(cells[5], CELL, "%s", PROFILE_TIME(row->exchange_ms));
     snprintf(cells[6], CELL, "%s", PROFILE_TIME(row->outside_ms));
-    if (isfinite(row->cpu_wait)) snprintf(cells[7], CELL, "%.1f %%", 100 * row->cpu_wait);
+    if (isfinite(row->cpu_wait)) base_format(cells[7], CELL, "%.1f %%", 100 * row->cpu_wait);
 }
 
 void html_ranks(base_text *page, const rank_report *report)

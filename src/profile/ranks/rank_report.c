@@ -134,30 +134,32 @@ void ranks_sentence(const rank_report *report, char *text, size_t text_bytes)
             snprintf(text, text_bytes, "Load imbalance: not judged, as it is not known how long rank %d waited for a CPU.",
                      report->rows[report->crowded].rank);
         else
-            snprintf(text, text_bytes,
-                     "Load imbalance: not judged. Rank %d was ready and had no CPU for %.0f %% of the time of its steps (at most "
-                     "%.0f %% "
-                     "allow a judgement): waits of others are then the machine's.",
-                     report->rows[report->crowded].rank, 100 * report->cpu_wait, 100 * CROWDED);
+            base_format(
+                text, text_bytes,
+                "Load imbalance: not judged. Rank %d was ready and had no CPU for %.0f %% of the time of its steps (at most "
+                "%.0f %% "
+                "allow a judgement): waits of others are then the machine's.",
+                report->rows[report->crowded].rank, 100 * report->cpu_wait, 100 * CROWDED);
         return;
     case RANKS_SHORT:
         snprintf(text, text_bytes,
                  "Load imbalance: not judged, as stages were seen in too few steps. A run of 1000 steps is long enough.");
         return;
     case RANKS_BALANCED:
-        snprintf(
+        base_format(
             text, text_bytes,
             "No load imbalance beyond %.0f %% was found: rank %d, which computes longest, takes %.3f times the mean of the ranks "
             "(%.3f to %.3f at 95 %%).",
             100 * (UNBALANCED - 1), rank, ratio->value, ratio->low, ratio->high);
         return;
     case RANKS_UNBALANCED:
-        snprintf(text, text_bytes,
-                 "Load imbalance: rank %d computes %.3f times as long as the mean of the ranks (%.3f to %.3f at 95 %%), %s more "
-                 "a step, "
-                 "for which the others wait. It owns %.2f times the mean number of atoms.%s",
-                 rank, ratio->value, ratio->low, ratio->high, PROFILE_TIME(report->excess_ms), report->atoms_ratio,
-                 report->atoms_ratio > UNBALANCED ? " In LAMMPS, `balance` and `fix balance` move the borders." : "");
+        base_format(
+            text, text_bytes,
+            "Load imbalance: rank %d computes %.3f times as long as the mean of the ranks (%.3f to %.3f at 95 %%), %s more "
+            "a step, "
+            "for which the others wait. It owns %.2f times the mean number of atoms.%s",
+            rank, ratio->value, ratio->low, ratio->high, PROFILE_TIME(report->excess_ms), report->atoms_ratio,
+            report->atoms_ratio > UNBALANCED ? " In LAMMPS, `balance` and `fix balance` move the borders." : "");
         return;
     }
 }

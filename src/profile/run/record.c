@@ -122,7 +122,7 @@ mlff_status profile_note(mlff_profile *profile, const char *format, ...)
     char text[1200];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     return profile_add_notes(profile, text);
 }
@@ -190,11 +190,11 @@ const char *profile_time_text(double ms, char text[32])
     if (isnan(ms))
         snprintf(text, 32, "–");
     else if (fabs(ms) >= 1000.0)
-        snprintf(text, 32, "%.4g s", ms * 1e-3);
+        base_format(text, 32, "%.4g s", ms * 1e-3);
     else if (fabs(ms) >= 1.0)
-        snprintf(text, 32, "%.4g ms", ms);
+        base_format(text, 32, "%.4g ms", ms);
     else
-        snprintf(text, 32, "%.4g µs", ms * 1e3);
+        base_format(text, 32, "%.4g µs", ms * 1e3);
     return text;
 }
 
@@ -210,7 +210,7 @@ const char *profile_growth_text(const mlff_profile_summary *summary, char text[3
 const char *profile_change_mb_text(double bytes, char text[32])
 {
     double mb = bytes / 1048576.0;
-    snprintf(text, 32, "%+.2f MB", fabs(mb) < 0.005 ? 0.0 : mb);
+    base_format(text, 32, "%+.2f MB", fabs(mb) < 0.005 ? 0.0 : mb);
     return text;
 }
 
@@ -218,9 +218,9 @@ const char *profile_number_text(double value, int digits, char text[32])
 {
     double unit = pow(10.0, floor(log10(fabs(value))) - digits + 1.0); // of the last digit that is told
     if (fabs(value) < pow(10.0, digits))
-        snprintf(text, 32, "%.*g", digits, value);
+        base_format(text, 32, "%.*g", digits, value);
     else
-        snprintf(text, 32, "%.0f", round(value / unit) * unit);
+        base_format(text, 32, "%.0f", round(value / unit) * unit);
     return text;
 }
 

@@ -152,11 +152,11 @@ void run_tag_clock(run *r)
 static const char *joules_text(double joules, char text[32])
 {
     if (joules >= 1.0)
-        snprintf(text, 32, "%.4g J", joules);
+        base_format(text, 32, "%.4g J", joules);
     else if (joules >= 1e-3)
-        snprintf(text, 32, "%.4g mJ", joules * 1e3);
+        base_format(text, 32, "%.4g mJ", joules * 1e3);
     else
-        snprintf(text, 32, "%.4g µJ", joules * 1e6);
+        base_format(text, 32, "%.4g µJ", joules * 1e6);
     return text;
 }
 
@@ -173,8 +173,8 @@ void energy_text(const energy_report *report, char *text, size_t text_bytes)
         if (isfinite(report->joules_low))
             snprintf(interval, sizeof interval, " (%s to %s at 95 %%)", joules_text(fmax(report->joules_low, 0.0), low),
                      joules_text(report->joules_high, high));
-        snprintf(text, text_bytes, "%s a step%s, %.4g W on average (%s, also between steps)",
-                 joules_text(report->joules_per_step, mean), interval, report->watts, report->source);
+        base_format(text, text_bytes, "%s a step%s, %.4g W on average (%s, also between steps)",
+                    joules_text(report->joules_per_step, mean), interval, report->watts, report->source);
     }
 }
 
@@ -190,12 +190,12 @@ void energy_clock_text(const energy_report *report, char *text, size_t text_byte
                    {POWER_BRAKE, "power brake"}};
     text[0] = 0;
     if (!report || isnan(report->sm_mhz)) return;
-    int length =
-        snprintf(text, text_bytes, "clock %.0f MHz (median; %.0f at least), memory %.0f MHz, %.0f °C at the start, %.0f at most",
-                 report->sm_mhz, report->sm_mhz_min, report->memory_mhz, report->temperature_c, report->temperature_max_c);
+    int length = base_format(
+        text, text_bytes, "clock %.0f MHz (median; %.0f at least), memory %.0f MHz, %.0f °C at the start, %.0f at most",
+        report->sm_mhz, report->sm_mhz_min, report->memory_mhz, report->temperature_c, report->temperature_max_c);
     if (report->slowed_share > 0.0 && (size_t)length < text_bytes)
-        length += snprintf(text + length, text_bytes - (size_t)length, "; well below its median in %.1f %% of the steps",
-                           report->slowed_share * 100.0);
+        length += base_format(text + length, text_bytes - (size_t)length, "; well below its median in %.1f %% of the steps",
+                              report->slowed_share * 100.0);
     bool any = false;
     for (size_t k = 0; k < sizeof reasons / sizeof *reasons && (size_t)length < text_bytes; k++) {
         if (!(report->reasons & reasons[k].bit)) continue;

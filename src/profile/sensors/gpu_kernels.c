@@ -312,10 +312,10 @@ void kernels_clock_text(const kernel_report *report, char *text, size_t text_byt
 {
     text[0] = 0;
     if (!(report->clocks_us > 0.0) || !(report->kernels_us > 0.0)) return;
-    snprintf(text, text_bytes,
-             "from the first kernel's start to the last one's end %s; the stages' own clocks add up to %s (%+.1f %%)",
-             PROFILE_TIME(report->kernels_us * 1e-3), PROFILE_TIME(report->clocks_us * 1e-3),
-             100.0 * (report->clocks_us / report->kernels_us - 1.0));
+    base_format(text, text_bytes,
+                "from the first kernel's start to the last one's end %s; the stages' own clocks add up to %s (%+.1f %%)",
+                PROFILE_TIME(report->kernels_us * 1e-3), PROFILE_TIME(report->clocks_us * 1e-3),
+                100.0 * (report->clocks_us / report->kernels_us - 1.0));
 }
 
 void kernels_cost_text(const kernel_report *report, char *text, size_t text_bytes)
@@ -325,11 +325,11 @@ void kernels_cost_text(const kernel_report *report, char *text, size_t text_byte
         snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond the buffer",
                  (long long)report->n_dropped, (long long)report->n_invalid, (long long)report->n_left_out);
     if (report->n_windows > 0)
-        snprintf(cost, sizeof cost, "%s since the first one; %lld such windows cost %.2g %% of the run",
-                 PROFILE_TIME(report->after_ms), (long long)report->n_windows, report->run_share * 100.0);
+        base_format(cost, sizeof cost, "%s since the first one; %lld such windows cost %.2g %% of the run",
+                    PROFILE_TIME(report->after_ms), (long long)report->n_windows, report->run_share * 100.0);
     else
-        snprintf(cost, sizeof cost, "%s unwatched after; the window cost %s beyond that, 0.2 %% if there is one every %.3g s",
-                 PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report));
+        base_format(cost, sizeof cost, "%s unwatched after; the window cost %s beyond that, 0.2 %% if there is one every %.3g s",
+                    PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report));
     snprintf(text, text_bytes,
              "%lld steps watched by CUPTI %lld: %s each, %s unwatched before (median); %s; opening CUPTI took %s once%s",
              (long long)report->n_steps, (long long)report->cupti_version, PROFILE_TIME(report->step_ms),

@@ -221,9 +221,9 @@ const char *mlff_training_errors_text(const mlff_training_errors *errors, char t
 {
     size_t length = 0;
     text[0] = 0;
-    if (isfinite(errors->force_mae)) length = (size_t)snprintf(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
+    if (isfinite(errors->force_mae)) length = (size_t)base_format(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
     if (isfinite(errors->energy_mae))
-        snprintf(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
+        base_format(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
     return text;
 }
 

@@ -153,9 +153,9 @@ static mlff_status watch_bonds(void *context, int64_t k, const mlff_system *syst
     if (stretch > watch->worst) watch->worst = stretch;
     if (bond < 0 || stretch <= 0.5) return MLFF_OK;
     const int a = watch->bonds.atoms[bond][0], b = watch->bonds.atoms[bond][1];
-    snprintf(watch->first, sizeof watch->first, "bond %s%d-%s%d off by %.2f Å after %.2f ps",
-             mlff_element_symbol(system->species[a]), a, mlff_element_symbol(system->species[b]), b, stretch,
-             (double)(k + 1) * EVERY * watch->timestep_fs * 1e-3);
+    base_format(watch->first, sizeof watch->first, "bond %s%d-%s%d off by %.2f Å after %.2f ps",
+                mlff_element_symbol(system->species[a]), a, mlff_element_symbol(system->species[b]), b, stretch,
+                (double)(k + 1) * EVERY * watch->timestep_fs * 1e-3);
     return mlff_fail(MLFF_ERR_UNSTABLE, "%s", watch->first);
 }
 
@@ -171,7 +171,7 @@ mlff_status verdict_hot(const verdict_run *run)
     for (int k = 0; k < o->hot_runs; k++) {
         int64_t done;
         char what[64];
-        snprintf(what, sizeof what, "%g K, run %d of %d", o->hot_kelvin, k + 1, o->hot_runs);
+        base_format(what, sizeof what, "%g K, run %d of %d", o->hot_kelvin, k + 1, o->hot_runs);
         MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->hot_kelvin, o->seed + 1000 + (uint64_t)k, what, &t));
         status = sample(run, &t, samples_of(run, o->hot_ps), watch_bonds, &watch, &done);
         if (status != MLFF_OK && !of_dynamics(status)) goto done;
@@ -297,7 +297,7 @@ mlff_status verdict_core(const verdict_run *run)
     } else {
         const int *z = system->species, low = pressed < 0 ? lowest : pressed;
         char where[80] = "";
-        if (barriers[low].attract > 0) snprintf(where, sizeof where, ", which attracts from %.2f Å on", barriers[low].attract);
+        if (barriers[low].attract > 0) base_format(where, sizeof where, ", which attracts from %.2f Å on", barriers[low].attract);
         if (pressed >= 0)
             verdict_say(
                 bar,

@@ -44,7 +44,7 @@ void verdict_say(mlff_bar *bar, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(bar->text, sizeof bar->text, format, arguments);
+    base_format_list(bar->text, sizeof bar->text, format, arguments);
     va_end(arguments);
 }
 
@@ -156,8 +156,8 @@ static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *t
         verdict->force_error[z] = sums->n_by_element[z] ? sums->by_element[z] / (double)sums->n_by_element[z] : NAN;
         if (!sums->n_by_element[z] || is_full) continue;
         char one[40];
-        const size_t added = (size_t)snprintf(one, sizeof one, "%s %s %.1f", length ? "," : "; by element",
-                                              mlff_element_symbol(z), 1e3 * verdict->force_error[z]);
+        const size_t added = (size_t)base_format(one, sizeof one, "%s %s %.1f", length ? "," : "; by element",
+                                                 mlff_element_symbol(z), 1e3 * verdict->force_error[z]);
         is_full = length + added + strlen(more) >= bytes;
         length += (size_t)snprintf(text + length, bytes - length, "%s", is_full ? more : one);
     }
@@ -171,8 +171,8 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     list_elements(run->verdict, usual, elements, sizeof elements);
     run->verdict->total_force_error = usual->force_absolute / components;
     if (strained->n_components > 0)
-        snprintf(beside, sizeof beside, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å", strained->n_structures,
-                 VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
+        base_format(beside, sizeof beside, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å", strained->n_structures,
+                    VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     if (usual->n_components > 0)

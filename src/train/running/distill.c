@@ -37,7 +37,7 @@ mlff_status distill_tell(const distill *d, double fraction, int milestone, const
     va_list arguments;
     if (!d->options.callback) return MLFF_OK;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     const mlff_distill_progress progress = {.stage = d->stage, .fraction = fraction, .text = text, .milestone = milestone};
     if (d->options.callback(d->options.context, &progress) == 0) return MLFF_OK;

@@ -41,8 +41,8 @@ static mlff_status new_student(distill *d, const distill_data *data, uint64_t wi
     snprintf(layers, sizeof layers, "%d", c->n_layers);
     snprintf(radial, sizeof radial, "%d", c->n_radial);
     locale_t callers = uselocale(base_c_locale());
-    snprintf(cutoff, sizeof cutoff, "%.17g", c->cutoff_angstrom);
-    snprintf(core, sizeof core, "%.17g", d->core_repulsion);
+    base_format(cutoff, sizeof cutoff, "%.17g", c->cutoff_angstrom);
+    base_format(core, sizeof core, "%.17g", d->core_repulsion);
     uselocale(callers);
     snprintf(seed, sizeof seed, "%" PRIu64, with_seed);
     const mlff_setting settings[] = {{"n_features", features},
@@ -96,7 +96,7 @@ static mlff_status note_origin(const distill *d, const distill_data *data, const
     MLFF_TRY(note_labels(d, data->train, model));
     MLFF_TRY(mlff_dataset_hash(data->train, hash));
     MLFF_TRY(mlff_model_note(model, "data_hash", hash));
-    snprintf(text, sizeof text, "%g", d->config.highest_kelvin);
+    base_format(text, sizeof text, "%g", d->config.highest_kelvin);
     if (!d->config.labels) MLFF_TRY(mlff_model_note(model, "highest_kelvin", text));
     snprintf(text, sizeof text, "validation: %s (mean absolute)", mlff_training_errors_text(best, errors));
     MLFF_TRY(mlff_model_note(model, "error", text));

@@ -183,7 +183,7 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
         const uint64_t stream = ((uint64_t)STREAM_MODES << 32) + (uint64_t)s->next_group;
         mlff_system *copy;
         MLFF_TRY(mlff_system_copy(system, &copy));
-        snprintf(origin, sizeof origin, "%s %g K", by_modes ? "modes" : "thermal", temperature);
+        base_format(origin, sizeof origin, "%s %g K", by_modes ? "modes" : "thermal", temperature);
         if (by_modes)
             normal_modes_displace(&modes, copy, temperature, o->seed, stream);
         else
@@ -281,7 +281,7 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
             const walker *one = &w.walkers[k];
             char origin[SAMPLE_ORIGIN_BYTES];
             if (!one->alive) continue;
-            snprintf(origin, sizeof origin, "md %g K", one->temperature);
+            base_format(origin, sizeof origin, "md %g K", one->temperature);
             MLFF_TRY(offer_copy(s, one->system, origin, one->group));
         }
         MLFF_TRY(report(s, "md"));

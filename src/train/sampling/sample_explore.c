@@ -239,7 +239,7 @@ static int compare_frames(const void *a, const void *b)
 static mlff_status take_frame(explored_frame *frame, mlff_samples *samples)
 {
     char origin[SAMPLE_ORIGIN_BYTES];
-    snprintf(origin, sizeof origin, "%s %g K", frame->before_alarm ? "alarm" : "student", frame->temperature);
+    base_format(origin, sizeof origin, "%s %g K", frame->before_alarm ? "alarm" : "student", frame->temperature);
     const mlff_status status = samples_take(samples, frame->system, origin);
     frame->system = NULL;
     return status;

@@ -624,7 +624,7 @@ class ProfilerContext:
             theirs = folder / f"{self.name}.torch.trace.json"
             self._torch.export_chrome_trace(str(theirs))
         temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}))
+        temporary.write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}), encoding="utf-8")
         temporary.replace(path)
         self.trace_path = path
 

@@ -33,7 +33,7 @@ void html_textf(base_text *page, const char *format, ...)
     char text[2048];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     html_text(page, text);
 }
@@ -51,7 +51,7 @@ static void cell(base_text *page, const char *format, ...)
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     html_element(page, "td", "", text);
 }
@@ -87,7 +87,7 @@ static void card(base_text *page, const char *label, const char *format, ...)
     char text[256];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     base_text_add(page, "<div class=\"card\">");
     html_text(page, label);

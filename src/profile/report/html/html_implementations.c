@@ -20,19 +20,19 @@ static void write_row(base_text *page, const mlff_implementations *implementatio
     cell(page, "", row->name);
     cell(page, "", row->device);
     cell(page, "", PROFILE_TIME(row->median_ms));
-    snprintf(text, sizeof text, "%.3f×", row->ratio);
+    base_format(text, sizeof text, "%.3f×", row->ratio);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.3f to %.3f" : "–", row->low, row->high);
+    base_format(text, sizeof text, k ? "%.3f to %.3f" : "–", row->low, row->high);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.3g meV/atom" : "–", row->energy_rms * 1e3);
+    base_format(text, sizeof text, k ? "%.3g meV/atom" : "–", row->energy_rms * 1e3);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.5g eV/atom" : "–", row->energy_shift);
+    base_format(text, sizeof text, k ? "%.5g eV/atom" : "–", row->energy_shift);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.3g meV/Å (%.2g %%)" : "–", row->force_rms * 1e3,
-             100.0 * row->force_rms / implementations->force_scale);
+    base_format(text, sizeof text, k ? "%.3g meV/Å (%.2g %%)" : "–", row->force_rms * 1e3,
+                100.0 * row->force_rms / implementations->force_scale);
     cell(page, "", text);
     if (isfinite(row->force_error) || isfinite(row->energy_error)) {
-        snprintf(text, sizeof text, "%.4g meV/atom, %.4g meV/Å", row->energy_error * 1e3, row->force_error * 1e3);
+        base_format(text, sizeof text, "%.4g meV/atom, %.4g meV/Å", row->energy_error * 1e3, row->force_error * 1e3);
         cell(page, "", text);
     }
     snprintf(text, sizeof text, k ? "%s; %s" : "the first", implementations_change_name(row), implementations_judgement(row));

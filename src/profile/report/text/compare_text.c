@@ -17,11 +17,11 @@ static bool comparison_noise_forbids(const mlff_comparison *c)
 static void write_row(base_text *text, const mlff_comparison_row *row)
 {
     char interval[64] = "–", needs[48] = "";
-    if (isfinite(row->high)) snprintf(interval, sizeof interval, "%.4f to %.4f", row->low, row->high);
+    if (isfinite(row->high)) base_format(interval, sizeof interval, "%.4f to %.4f", row->low, row->high);
     if (row->runs_needed && row->change == MLFF_UNCLEAR)
         snprintf(needs, sizeof needs, " (needs %d runs a side)", row->runs_needed);
     char p[16] = "<1e-6"; // smaller ones are those of a tail that no few runs know
-    if (!(row->p < 1e-6)) snprintf(p, sizeof p, "%.3g", row->p);
+    if (!(row->p < 1e-6)) base_format(p, sizeof p, "%.3g", row->p);
     base_text_add(text, "%-26.26s %s %s  %7.4f  %-18s %7s  %s%s\n", row->name, PROFILE_TIME_RIGHT(row->a_ms, 11),
                   PROFILE_TIME_RIGHT(row->b_ms, 11), row->ratio, interval, p, change_names[row->change], needs);
 }
@@ -31,9 +31,9 @@ const char *profile_change_text(double ratio, char text[32])
     double percent = (ratio - 1.0) * 100.0;
     if (fabs(percent) < 0.005) percent = 0.0; // never "-0.00 %"
     if (ratio >= 3.0)
-        snprintf(text, 32, "×%.3g", ratio);
+        base_format(text, 32, "×%.3g", ratio);
     else
-        snprintf(text, 32, "%+.*f %%", fabs(percent) < 10.0 ? 2 : fabs(percent) < 100.0 ? 1 : 0, percent);
+        base_format(text, 32, "%+.*f %%", fabs(percent) < 10.0 ? 2 : fabs(percent) < 100.0 ? 1 : 0, percent);
     return text;
 }
 
@@ -76,7 +76,7 @@ static void write_answer(base_text *text, const mlff_comparison *c)
     if (isfinite(c->detectable)) {
         char spread[96] = "";
         if (isfinite(c->deviation))
-            snprintf(spread, sizeof spread, " (standard deviation between runs of a side: %.2f %%)", c->deviation * 100.0);
+            base_format(spread, sizeof spread, " (standard deviation between runs of a side: %.2f %%)", c->deviation * 100.0);
         base_text_add(text, "smallest change that these %s find with 90 %% power: %.2f %%%s\n", c->by_blocks ? "blocks" : "runs",
                       fmax(c->detectable, c->floor) * 100.0, spread);
         if (comparison_noise_forbids(c))

@@ -17,8 +17,8 @@ static void write_times(text_page *p, const mlff_profile *profile)
     if (p95) snprintf(tail, sizeof tail, ", P95 %s", PROFILE_TIME(t->p95));
     size_t length = strlen(tail);
     if (t->n > 1)
-        snprintf(tail + length, sizeof tail - length, ", %s %s, CV %.0f %%", p99 ? "P99" : "longest",
-                 PROFILE_TIME(p99 ? t->p99 : t->max), t->cv * 100.0);
+        base_format(tail + length, sizeof tail - length, ", %s %s, CV %.0f %%", p99 ? "P99" : "longest",
+                    PROFILE_TIME(p99 ? t->p99 : t->max), t->cv * 100.0);
     page_wrappedf(p, "  ", "median %s, mean %s%s", PROFILE_TIME(t->median), PROFILE_TIME(t->mean), tail);
 }
 
@@ -33,7 +33,7 @@ static void write_numbers(text_page *p, const mlff_profile *profile)
     page_wrappedf(p, "", "%s: %s on %s, %s, %lld step%s%s%s", profile->name, profile->model_name, profile->device,
                   profile->system_size, (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
                   *profile->trajectory ? ", trajectory " : "", profile->trajectory);
-    if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
+    if (isfinite(profile->timestep_fs)) base_format(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
     ns_per_day_interval(profile, &ns_low, &ns_high);
     if (isfinite(ns_low))
         snprintf(interval, sizeof interval, ", %s to %s at 95 %%", PROFILE_NUMBER(ns_low, 3), PROFILE_NUMBER(ns_high, 3));
@@ -57,8 +57,8 @@ static void write_bar(text_page *p, const mlff_profile *profile)
     for (int k = 0; k < n && length < sizeof legend; k++) {
         sum += parts[k].share;
         for (int end = (int)lround(sum * width); filled < end; filled++) base_text_add(&p->text, "%s", shades[k]);
-        length += (size_t)snprintf(legend + length, sizeof legend - length, "%s%s %.40s %.0f %%", k ? ", " : "", shades[k],
-                                   parts[k].name, parts[k].share * 100.0);
+        length += (size_t)base_format(legend + length, sizeof legend - length, "%s%s %.40s %.0f %%", k ? ", " : "", shades[k],
+                                      parts[k].name, parts[k].share * 100.0);
     }
     base_text_add(&p->text, "\n");
     page_wrapped(p, "  ", legend);

@@ -37,7 +37,7 @@ static void write_head(text_page *p, const mlff_profile *profile)
     page_wrappedf(p, "", "%s on %s, %s, %s", profile->model_name, profile->device, profile->system_size, profile->timestamp);
     base_text_add(&p->text, "\n");
 
-    if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
+    if (isfinite(profile->timestep_fs)) base_format(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
     ns_per_day_interval(profile, &ns_low, &ns_high);
     if (isfinite(ns_low))
         snprintf(interval, sizeof interval, ", %s to %s at 95 %%", PROFILE_NUMBER(ns_low, 4), PROFILE_NUMBER(ns_high, 4));

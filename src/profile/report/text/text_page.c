@@ -61,9 +61,9 @@ void page_number(text_page *p, double value, int n, int decimals)
     if (isnan(value))
         snprintf(text, sizeof text, "–");
     else if (fabs(value) < 1e6)
-        snprintf(text, sizeof text, "%.*f", decimals, value);
+        base_format(text, sizeof text, "%.*f", decimals, value);
     else
-        snprintf(text, sizeof text, "%.1e", value);
+        base_format(text, sizeof text, "%.1e", value);
     base_text_add(&p->text, "%*s%s", n - page_columns(text), "", text);
 }
 
@@ -127,7 +127,7 @@ void page_wrappedf(text_page *p, const char *lead, const char *format, ...)
     char text[2048];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     page_wrapped(p, lead, text);
 }
@@ -138,7 +138,7 @@ void page_row(text_page *p, const char *label, int n, const char *format, ...)
     char lead[320], text[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    base_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     page_wrapped(p, page_padded(label, n, lead), text);
 }
@@ -153,9 +153,9 @@ void page_heading(text_page *p, const char *text)
 const char *page_memory_text(double gb, char text[32])
 {
     if (fabs(gb) >= 1.0)
-        snprintf(text, 32, "%.3f GB", gb);
+        base_format(text, 32, "%.3f GB", gb);
     else
-        snprintf(text, 32, "%.2f MB", gb * 1024.0);
+        base_format(text, 32, "%.2f MB", gb * 1024.0);
     return text;
 }
 

@@ -202,8 +202,8 @@ static void describe(const session *s, double influence, const char *file, worke
     const char *driver = strstr(s->kim.Model_ToString(s->model), label);
     const char *at = driver ? driver + strlen(label) : "";
     const int length = (int)strcspn(at, "\n");
-    snprintf(hello->text, sizeof hello->text, "KIM model%s%.*s, influence distance %.4g Å, %s", length > 0 ? " of " : "", length,
-             at, influence, file);
+    base_format(hello->text, sizeof hello->text, "KIM model%s%.*s, influence distance %.4g Å, %s", length > 0 ? " of " : "",
+                length, at, influence, file);
 }
 
 static mlff_status open_model(const char *name, void **session_out, worker_hello *hello)
