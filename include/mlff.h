@@ -205,13 +205,13 @@ MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlf
  * meanwhile. The same holds for several GPUs, where each one's thread integrates its own atoms. Where a GPU
  * cannot integrate, the host does, with the evaluator's forces, and a warning says so; a warning says as well if the forces are not
  * the derivative of the energy. `forces` with its context replaces the evaluator's as the force function of steps that the host
- * integrates (at constant pressure call mlff_dynamics_virial_set as well); NULL: the evaluator's. Fails with MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
- * mlff_evaluator_compute. */
+ * integrates (at constant pressure call mlff_dynamics_virial_set as well); NULL: the evaluator's. Fails with
+ * MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
                                              mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
-/* As mlff_dynamics_restore, of dynamics with this evaluator's forces. Fails as well with MLFF_ERR_VALUE where the first step takes
- * the file's forces and the energy there differs by more than 0.1 eV an atom from the evaluator's at the positions there, so that the first step would take the
- * forces of another model: the state is then the file's, without its forces. */
+/* As mlff_dynamics_restore, of dynamics with this evaluator's forces. Where the first step would take the file's forces, fails as well with
+ * MLFF_ERR_VALUE if the energy in the file differs by more than 0.1 eV an atom from the evaluator's at the positions there: they are of
+ * another model. The state is then the file's, without its forces. */
 MLFF_API mlff_status mlff_dynamics_restore_on(mlff_evaluator *evaluator, mlff_dynamics *dynamics, const char *path);
 /* Device that integrates; the first of several GPUs. */
 MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);

@@ -60,16 +60,23 @@ test_file_size_limit() {
     [ -s grown.restart ] || fail "the restart file of a run whose trajectory cannot grow is missing"
 }
 
-# ends_well SIGNAL ARGUMENTS…: the command, once it has printed a line of a step, ends by itself after the signal.
-ends_well() {
-    local signal=$1
+# begin PATTERN ARGUMENTS…: starts the command, $process, and waits until its output matches.
+begin() {
+    local pattern=$1
     shift
     "$mlff" "$@" >out 2>err </dev/null &
-    local process=$!
+    process=$!
     for _ in $(seq 600); do
-        grep -qE '^ +10 ' out && break
+        grep -qE "$pattern" out && break
         sleep 0.05
     done
+}
+
+# ends_well SIGNAL ARGUMENTS…: the command, once it has printed a line of a step, ends by itself after the signal.
+ends_well() {
+    local signal=$1 process
+    shift
+    begin '^ +10 ' "$@"
     kill -"$signal" $process
     wait $process
     is "$?" 130 "exit status after SIG$signal"
@@ -84,13 +91,8 @@ test_hangup() {
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
     run 0 eval model.safetensors run.extxyz
     # Steps long enough that the second signal meets the one in which the first came.
-    "$mlff" md model.safetensors --system silicon --n-atoms 200000 --n-steps 1000000 --every 1 --threads 1 --checkpoint twice.restart \
-        >out 2>err </dev/null &
-    local process=$!
-    for _ in $(seq 600); do
-        grep -qE '^ +1 ' out && break
-        sleep 0.05
-    done
+    local process
+    begin '^ +1 ' md model.safetensors --system silicon --n-atoms 200000 --n-steps 1000000 --every 1 --threads 1 --checkpoint twice.restart
     kill -HUP $process
     sleep 0.02
     kill -HUP $process
@@ -100,12 +102,7 @@ test_hangup() {
     # nohup, whose process ignores it: only SIGTERM ends the run.
     (
         trap '' HUP
-        "$mlff" $endless >out 2>err </dev/null &
-        process=$!
-        for _ in $(seq 600); do
-            grep -qE '^ +10 ' out && break
-            sleep 0.05
-        done
+        begin '^ +10 ' $endless
         kill -HUP $process
         sleep 0.3
         kill -0 $process || fail "an ignored SIGHUP ended the run"

@@ -283,6 +283,64 @@ static void test_other_ghosts(void **state)
     mlff_model_destroy(model);
 }
 
+// Calls on the device that are not waited for: of given pairs of which one has no reverse the energy is no number, and the next call tells.
+static void test_missing_reverse(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    if (!have_gpu()) return;
+    const mlff_device device = {MLFF_CUDA, 0};
+    mlff_model *model = ani_shaped(&ani_small_2x, 6);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+    mlff_system *system = ani_random_system(N, 4, 0, 1.2, 63);
+    int32_t first_atom[2], first[N + 1] = {0}, neighbor[N * N], shift[3 * N * N] = {0}, n = 0;
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    for (int i = 0; i < N; i++, first[i] = n)
+        for (int j = 0; j < N; j++)
+            if (j != i) neighbor[n++] = j; // within the cutoff or not
+    mlff_pairs pairs = {.first = there(first, sizeof first),
+                        .neighbor = there(neighbor, sizeof neighbor),
+                        .shift = there(shift, sizeof shift),
+                        .symmetric = 1};
+    batch.species = there(system->species, sizeof(int32_t) * N);
+    batch.positions = there(system->positions, sizeof(double) * 3 * N);
+    batch.cells = NULL;
+    batch.periodic = NULL;
+    batch.location = MLFF_DEVICE_MEMORY;
+    batch.pairs = &pairs;
+    const mlff_results results = {
+        .energies = there(NULL, 8), .forces = there(NULL, sizeof(double) * 3 * N), .location = MLFF_DEVICE_MEMORY};
+    double energy;
+    assert_ok(mlff_stream_create(device, &batch.stream));
+    for (int call = 0; call < 3; call++) {
+        if (call == 2) { // without the last pair of atom 0
+            for (int k = first[1]; k < n; k++) neighbor[k - 1] = neighbor[k];
+            for (int i = 1; i <= N; i++) first[i]--;
+            assert_ok(mlff_device_copy(device, (void *)(uintptr_t)pairs.first, first, sizeof first));
+            assert_ok(mlff_device_copy(device, (void *)(uintptr_t)pairs.neighbor, neighbor, sizeof neighbor));
+        }
+        const mlff_status status = mlff_evaluator_compute(gpu, &batch, &results);
+        assert_ok(mlff_stream_synchronize(device, batch.stream));
+        assert_ok(mlff_device_copy(device, &energy, results.energies, sizeof energy));
+        assert_true(call < 2 ? status == MLFF_OK && isfinite(energy) : status != MLFF_OK || isnan(energy));
+    }
+    assert_int_not_equal(mlff_evaluator_compute(gpu, &batch, &results), MLFF_OK);
+    assert_non_null(strstr(mlff_last_error(), "without its reverse"));
+    void *const arrays[] = {(void *)(uintptr_t)pairs.first,
+                            (void *)(uintptr_t)pairs.neighbor,
+                            (void *)(uintptr_t)pairs.shift,
+                            (void *)(uintptr_t)batch.species,
+                            (void *)(uintptr_t)batch.positions,
+                            results.energies,
+                            results.forces};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) mlff_device_release(device, arrays[k]);
+    mlff_stream_destroy(device, batch.stream);
+    mlff_evaluator_destroy(gpu);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 // Batch and results on the device; errors named; stages that add up; no memory taken after the first calls.
 static void test_on_device(void **state)
 {
@@ -359,6 +417,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),        cmocka_unit_test(test_extremes),
                                        cmocka_unit_test(test_batches),      cmocka_unit_test(test_members),
                                        cmocka_unit_test(test_2x),           cmocka_unit_test(test_wide_tiles),
-                                       cmocka_unit_test(test_other_ghosts), cmocka_unit_test(test_on_device)};
+                                       cmocka_unit_test(test_other_ghosts), cmocka_unit_test(test_missing_reverse),
+                                       cmocka_unit_test(test_on_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

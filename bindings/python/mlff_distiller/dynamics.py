@@ -173,7 +173,8 @@ class _Simulation:
         """Goes on from a restart file of the same atoms and model, also one that another device or `mlff md` wrote.
 
         Raises:
-            MlffError: the energy in the file is not this model's, by more than 0.1 eV an atom.
+            MlffError: the energy in the file is not this model's, by more than 0.1 eV an atom; positions and velocities are then
+                the file's.
         """
         lib.core.mlff_dynamics_restore_on(self._evaluator, self._handle, lib.path_bytes(path))
 

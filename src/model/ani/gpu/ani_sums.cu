@@ -258,9 +258,10 @@ static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
         __syncthreads();
         if (gpu.stamps && s == 0 && threadIdx.x == 0) gpu.stamps[ANI_GPU_STAMP_SUMS] = gpu_timer();
     }
-    // The last kernel clears the flags, but only after `failed` has them.
-    const int flags = apart ? *(const volatile int32_t *)&gpu.report->flags : 0,
-              failed = *(const volatile int32_t *)&step.groups->failed;
+    // The last kernel clears the flags, but only after `failed` has them: so they are read first.
+    const int flags = apart ? *(const volatile int32_t *)&gpu.report->flags : 0;
+    if (apart) __threadfence();
+    const int failed = *(const volatile int32_t *)&step.groups->failed;
     sum_system(gpu, call, s, with_forces != 0, (flags | failed) != 0, [&](int i, double &own) {
         if (small) {
             own = offset; // a thread has at most one atom

@@ -48,12 +48,7 @@ static __global__ void __launch_bounds__(THREADS, message_blocks(FIRST)) message
     enum { X = FIRST ? 2 : 3 }; // parts of x
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
-    int group, n_groups;
-    const pair_lane lane = lane_of_pairs<SHARES>(F, group, n_groups);
-    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
-    wait_for_previous();
-    let_next_start();
+    const auto [lane, range, filters] = begin_pairs<SHARES>(s, l);
     if (range.first >= range.last) return;
     const float *x = s.layer[l].x.value, *mu = FIRST ? NULL : s.mu[l].value;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
@@ -106,12 +101,7 @@ static __global__ void __launch_bounds__(THREADS, message_tangent_blocks(FIRST))
     enum { X = FIRST ? 2 : 3 };
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
-    int group, n_groups;
-    const pair_lane lane = lane_of_pairs<SHARES>(F, group, n_groups);
-    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
-    wait_for_previous();
-    let_next_start();
+    const auto [lane, range, filters] = begin_pairs<SHARES>(s, l);
     if (range.first >= range.last) return;
     const painn_train_layer &L = s.layer[l];
     const float *mu = FIRST ? NULL : s.mu[l].value, *moved = FIRST ? NULL : s.mu[l].tangent;

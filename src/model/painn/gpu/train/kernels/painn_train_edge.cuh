@@ -37,6 +37,23 @@ static __device__ __forceinline__ atom_range atoms_of(int n, int group, int n_gr
     return {min(n, group * chunk), min(n, (group + 1) * chunk)};
 }
 
+/* What every kernel begins with: its lane, a warp's atoms, and filters, which the first kernel of the step has written. */
+struct pairs_begun {
+    pair_lane lane;
+    atom_range range;
+    pair_filters filters;
+};
+template <int SHARES> static __device__ __forceinline__ pairs_begun begin_pairs(const painn_train_step &s, int l)
+{
+    int group, n_groups;
+    const pair_lane lane = lane_of_pairs<SHARES>(s.n_features, group, n_groups);
+    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    const pair_filters filters = load_filters(s, l, lane.slice);
+    wait_for_previous();
+    let_next_start();
+    return {lane, range, filters};
+}
+
 /* Of the warps of a block that share an atom's row: the sum of a lane's numbers, in their order, and which of them writes it. By a block. */
 template <int SHARES> static __device__ __forceinline__ float4 sum_of_shares(const float4 &own, int atom, bool &writes)
 {

@@ -45,12 +45,7 @@ static __global__ void __launch_bounds__(THREADS, message_back_blocks(FIRST)) me
     enum { X = FIRST ? 2 : 3 }; // parts of x
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l, pieces = F / 16;
-    int group, n_groups;
-    const pair_lane lane = lane_of_pairs<SHARES>(F, group, n_groups);
-    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
-    wait_for_previous();
-    let_next_start();
+    const auto [lane, range, filters] = begin_pairs<SHARES>(s, l);
     if (range.first >= range.last) return;
     const painn_train_layer &L = s.layer[l];
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
@@ -216,12 +211,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
     enum { X = FIRST ? 2 : 3 };
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
-    int group, n_groups;
-    const pair_lane lane = lane_of_pairs<1>(F, group, n_groups);
-    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters filters = load_filters(s, l, lane.slice); // written by the first kernel of the step
-    wait_for_previous();
-    let_next_start();
+    const auto [lane, range, filters] = begin_pairs<1>(s, l);
     const painn_train_layer &L = s.layer[l];
     float gradient[3][TILES][4] = {};
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
