@@ -78,7 +78,8 @@ static bool is_unfinished(const char *name)
 // Of a process that was killed before the run existed: its settings.
 static bool is_unfinished_setting(const char *name)
 {
-    return is_unfinished(name) && (strncmp(name, "made-with.json.", 15) == 0 || strncmp(name, "config.json.", 12) == 0);
+    return is_unfinished(name) && (strncmp(name, file_names[DISTILL_MADE_WITH], strlen(file_names[DISTILL_MADE_WITH])) == 0 ||
+                                   strncmp(name, file_names[DISTILL_CONFIG], strlen(file_names[DISTILL_CONFIG])) == 0);
 }
 
 static void remove_unfinished(const char *folder, bool (*is_one)(const char *name))

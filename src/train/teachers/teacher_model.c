@@ -152,11 +152,15 @@ static mlff_status evaluate(mlff_teacher *teacher, const call *c)
     return mlff_evaluator_compute(state->evaluator, &c->batch, &results);
 }
 
-// Where one structure of a call is bad: each by itself.
+// Where a structure of a call is bad, as the last error says: each by itself, or that one fails.
 static mlff_status evaluate_each(mlff_teacher *teacher, call *c)
 {
     mlff_status status = MLFF_OK;
     call *alone = &((model_state *)teacher->state)->alone;
+    if (c->batch.n_systems == 1) {
+        teacher_label_fail(c->labels, MLFF_ERR_VALUE);
+        goto done;
+    }
     for (int s = 0; s < c->batch.n_systems; s++) {
         MLFF_TRY(call_prepare(alone, c->systems + s, 1, c->labels + s));
         status = evaluate(teacher, alone);
