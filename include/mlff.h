@@ -211,7 +211,7 @@ MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const ml
                                              mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
 /* As mlff_dynamics_restore, of dynamics with this evaluator's forces. Where the first step would take the file's forces, fails as well with
  * MLFF_ERR_VALUE if the energy in the file differs by more than 0.1 eV an atom from the evaluator's at the positions there: they are of
- * another model. The state is then the file's, without its forces. */
+ * another model. The state is then the file's, without its forces. Warns where the forces differ by more than 0.5 % of their rms. */
 MLFF_API mlff_status mlff_dynamics_restore_on(mlff_evaluator *evaluator, mlff_dynamics *dynamics, const char *path);
 /* Device that integrates; the first of several GPUs. */
 MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);

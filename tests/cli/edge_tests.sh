@@ -282,6 +282,10 @@ test_restart_other_model() {
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --restart r.restart
     refused 1 'r-0.restart: was written by a run of another model' \
         md other.safetensors water.xyz --timestep 0.1 --n-steps 5 --replicas 2 --restart r.restart -o other.extxyz
+    # Students of one teacher have nearly the same energy.
+    run 0 md organic --system ethanol --timestep 0.1 --n-steps 5 --checkpoint e.restart
+    run 0 md ethanol --system ethanol --timestep 0.1 --n-steps 5 --restart e.restart
+    says 'e.restart: its forces, .* differ from those of ethanol by [0-9.]+ %' err
     refused 2 'excludes --thermalize' md model.safetensors water.xyz --restart w.restart --thermalize
 }
 

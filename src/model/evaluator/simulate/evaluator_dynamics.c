@@ -99,26 +99,46 @@ mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics)
     return resident->context ? (mlff_device){MLFF_CUDA, resident->gpu_index} : (mlff_device){.kind = MLFF_CPU};
 }
 
-// An assumption, far above what float32 changes and below what two methods differ by; bf16 was not measured.
-#define OTHER_ENERGY 0.1 // eV/atom
+// Assumptions: far above what float32 changes and below what two methods differ by; far above what float32 and TF32 change (1e-3 of the rms
+// force). Two students of one teacher differ by less energy, and bf16 by more force.
+#define OTHER_ENERGY 0.1   // eV/atom
+#define OTHER_FORCES 0.005 // of the rms force
+
+static void warn_of_other_forces(const mlff_dynamics *dynamics, const double *here, const char *model, const char *path)
+{
+    double difference = 0, sum = 0;
+    for (size_t k = 0; k < 3 * (size_t)dynamics->system->n_atoms; k++) {
+        difference += (here[k] - dynamics->forces[k]) * (here[k] - dynamics->forces[k]);
+        sum += here[k] * here[k];
+    }
+    if (difference > OTHER_FORCES * OTHER_FORCES * sum)
+        mlff_warn(
+            "%s: its forces, which the first step takes, differ from those of %s by %.3g %%: another model or another precision "
+            "wrote it",
+            path, model, 100 * sqrt(difference / sum));
+}
 
 mlff_status mlff_dynamics_restore_on(mlff_evaluator *evaluator, mlff_dynamics *dynamics, const char *path)
 {
     mlff_status status = MLFF_OK;
     mlff_batch batch;
     int32_t first_atom[2];
-    double here;
+    double here, *forces = NULL;
     if (!evaluator) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_restore_on: an evaluator is needed");
     MLFF_TRY(mlff_dynamics_restore(dynamics, path));
     if (!dynamics->has_forces) return MLFF_OK; // the first step does not take the file's forces
+    if (!(forces = base_alloc(3 * (size_t)dynamics->system->n_atoms, sizeof *forces, "forces"))) return MLFF_ERR_MEMORY;
     mlff_batch_from_system(dynamics->system, first_atom, &batch);
-    MLFF_TRY(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &here}));
-    if (fabs(here - dynamics->potential_energy) <= OTHER_ENERGY * dynamics->system->n_atoms) return MLFF_OK;
-    dynamics->has_forces = false;
-    status = mlff_fail(MLFF_ERR_VALUE,
-                       "%s: was written by a run of another model: its energy is %.3f eV, that of %s %.3f eV; use that "
-                       "model, or begin from a frame",
-                       path, dynamics->potential_energy, evaluator->model->name, here);
+    MLFF_TRY(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &here, .forces = forces}));
+    if (!(fabs(here - dynamics->potential_energy) <= OTHER_ENERGY * dynamics->system->n_atoms)) {
+        dynamics->has_forces = false;
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "%s: was written by a run of another model: its energy is %.3f eV, that of %s %.3f eV; use that "
+                  "model, or begin from a frame",
+                  path, dynamics->potential_energy, evaluator->model->name, here);
+    }
+    warn_of_other_forces(dynamics, forces, evaluator->model->name, path);
 done:
+    base_free(forces);
     return status;
 }
