@@ -64,6 +64,7 @@ test_file_size_limit() {
 begin() {
     local pattern=$1
     shift
+    : >out # the background process empties it only once it has started: an earlier command's lines would match
     "$mlff" "$@" >out 2>err </dev/null &
     process=$!
     for _ in $(seq 600); do

@@ -85,6 +85,7 @@ commands="import new info eval md relax analyze vibrations phonons profile repor
 
 # interrupted ARGUMENTS…: starts a run that would last hours, waits until `ready` (a function) says it goes, sends SIGINT.
 interrupted() {
+    : >out # the background process empties it only once it has started: `ready` would see an earlier command's lines
     "$mlff" "$@" >out 2>err </dev/null &
     local pid=$! status
     for _ in $(seq 600); do
