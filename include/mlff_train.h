@@ -56,6 +56,11 @@ MLFF_API mlff_status mlff_dataset_add_probe(mlff_dataset *dataset, const mlff_sy
  * as mlff_dataset_add, naming the frame. */
 MLFF_API mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path);
 
+/* Writes a file of labels from which mlff_dataset_read makes the same dataset: structures with their masses, fixed atoms, groups, labels,
+ * weights and Hessian probes, every number to the bit. It appears whole or not at all. Fails with MLFF_ERR_VALUE (an empty dataset),
+ * MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_save(const mlff_dataset *dataset, const char *path);
+
 typedef struct mlff_read_options {
     size_t struct_size;
     double largest_force;           /* eV/Å: structures with a larger force are left out; INFINITY */
@@ -638,7 +643,9 @@ typedef struct mlff_distill_options {
     mlff_teacher *teacher;                                                 /* in place of the one config.teacher names; NULL */
     int (*callback)(void *context, const mlff_distill_progress *progress); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
-    const mlff_dataset *labels; /* in place of the files that config.labels names, which is then any text; NULL */
+    const mlff_dataset
+        *labels; /* in place of the files that config.labels names, which is then any text; a new run writes them to
+                                   labels.mlff, from which it goes on without them; NULL */
 } mlff_distill_options;
 MLFF_API mlff_distill_options mlff_distill_options_default(void);
 

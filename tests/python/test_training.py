@@ -153,6 +153,12 @@ class Distilling(unittest.TestCase):
                 again = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
                 self.assertEqual(again.verdict, run.verdict)
             self.assertEqual((folder / "files/student.safetensors").read_bytes(), (folder / "one/student.safetensors").read_bytes())
+            # A run keeps a dataset as a file, and goes on with it.
+            for key in ("database", "data"):
+                again = distill(labels=folder / key / "labels.mlff", out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
+                self.assertEqual(len(Dataset.read(folder / key / "labels.mlff")), 80)
+                self.assertIn('"labels":', (folder / key / "config.json").read_text())
+                self.assertIn(f'{key}/labels.mlff"', (folder / key / "config.json").read_text())
             # A teacher beside the labels is measured.
             beside = distill(Teacher(EMT(), "emt"), labels=folder / "emt.extxyz", out=folder / "beside", preset="demo", device="cpu", n_structures=60,
                              n_threads=1, **settings)  # fmt: skip

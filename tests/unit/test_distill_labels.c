@@ -361,25 +361,66 @@ static void test_data_is_a_pipe(void **state)
     unlink(in_folder("m.safetensors", ""));
 }
 
-// A dataset of the caller's in place of files.
+static mlff_status run_on(const mlff_dataset *data, const char *run, int *calls)
+{
+    mlff_distill_options options = mlff_distill_options_default();
+    const mlff_distill_config config = small_config("my data");
+    int passed;
+    options.labels = data;
+    options.n_threads = 1;
+    options.callback = calls ? stop_sometimes : NULL;
+    options.context = calls;
+    return mlff_distill(&config, in_folder(run, ""), &options, &passed);
+}
+
+// A dataset of the caller's in place of files: the run keeps it, and goes on without it, also in a folder that was moved.
 static void test_dataset(void **state)
 {
     (void)state;
-    mlff_distill_options options = mlff_distill_options_default();
-    mlff_dataset *data;
-    int passed;
+    mlff_dataset *data, *found;
     write_labels(in_folder("e.extxyz", ""), 60, 5, 0);
     assert_ok(mlff_dataset_create(&data));
     assert_ok(mlff_dataset_read(data, in_folder("e.extxyz", "")));
-    const mlff_distill_config config = small_config("my data");
-    options.labels = data;
-    options.n_threads = 1;
-    if (mlff_distill(&config, in_folder("data", ""), &options, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
-    assert_ok(mlff_distill(&config, in_folder("data", ""), &options, &passed));
+    for (size_t f = 0; f < 60; f++) { // what extended XYZ files of labels do not have
+        data->frames[f].weight = 1 + 0.01 * (double)f;
+        assert_ok(mlff_system_add_masses(data->frames[f].system));
+        data->frames[f].system->masses[1] = 2.014;
+    }
+    if (run_on(data, "data", NULL) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    assert_ok(run_on(data, "data", NULL));
+    int n_moved = 0;
+    for (int calls = 0;; calls++) { // later and later
+        int left = calls;
+        const mlff_status status = run_on(data, "before", &left);
+        if (status == MLFF_OK) break;
+        if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s", mlff_last_error());
+        if (access(in_folder("before", "config.json"), F_OK) != 0) continue; // the run did not begin
+        assert_int_equal(rename(in_folder("before", ""), in_folder("after", "")), 0);
+        if (run_with(NULL, "after", NULL, NULL) != MLFF_OK) fail_msg("%s", mlff_last_error());
+        assert_same_file("data", "after", "student.safetensors");
+        remove_run("after");
+        n_moved++;
+    }
+    assert_true(n_moved > 3);
+    remove_run("before");
+    found = trained_on("data");
+    assert_non_null(found);
+    mlff_dataset_destroy(found);
+
+    // A file that a killed process left is taken, one of other labels is not touched.
+    mkdir(in_folder("left", ""), 0700);
+    assert_ok(mlff_dataset_save(data, in_folder("left", "labels.mlff")));
+    if (run_on(data, "left", NULL) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    assert_same_file("data", "left", "student.safetensors");
+    remove_run("left");
+    mkdir(in_folder("left", ""), 0700);
     data->frames[30].system->label_energy += 0.01;
-    assert_refused(mlff_distill(&config, in_folder("data", ""), &options, &passed), MLFF_ERR_VALUE,
-                   "my data: its labels are not those");
+    assert_ok(mlff_dataset_save(data, in_folder("left", "labels.mlff")));
+    assert_refused(run_on(data, "data", NULL), MLFF_ERR_VALUE, "the run began with other labels");
+    data->frames[30].system->label_energy -= 0.01;
+    assert_refused(run_on(data, "left", NULL), MLFF_ERR_VALUE, "labels.mlff: is of another run");
     mlff_dataset_destroy(data);
+    remove_run("left");
     remove_run("data");
     unlink(in_folder("e.extxyz", ""));
 }

@@ -339,6 +339,61 @@ static void test_dataset(void **state)
     mlff_teacher_destroy(teacher);
 }
 
+// What a file of labels keeps of a dataset, to the bit: everything.
+static void test_dataset_save(void **state)
+{
+    (void)state;
+    char path[300], hashes[2][65];
+    mlff_dataset *data, *again;
+    mlff_system *water, *plus, *minus;
+    double forces[9] = {0.1, 0, 0, 0.2, 1.0 / 3, 0, 0, 0, -1}, stress[6] = {1e-3, 2e-3, 0, 0, 0, -1e-4},
+           atoms[3] = {-1, 0.5, M_PI};
+    snprintf(path, sizeof path, "%s/dataset.labels", folder);
+    assert_ok(mlff_dataset_create(&data));
+    assert_int_equal(mlff_dataset_save(data, path), MLFF_ERR_VALUE); // empty
+    assert_int_equal(access(path, F_OK), -1);
+    assert_ok(mlff_system_build("h2o", 0, 0, &water));
+    mlff_labels labels = {.energy = NAN, .forces = forces, .weight = 0.25};
+    assert_ok(mlff_dataset_add(data, water, &labels));
+    assert_ok(mlff_system_add_masses(water));
+    assert_ok(mlff_system_add_fixed(water));
+    water->masses[2] = 2.0141;
+    water->fixed[1] = 1;
+    water->group = 77;
+    water->spin = 3;
+    for (int c = 0; c < 3; c++) water->cell[4 * c] = 9.1, water->periodic[c] = 1;
+    labels = (mlff_labels){.energy = -1.0 / 7, .stress = stress, .atom_energies = atoms, .weight = 1};
+    assert_ok(mlff_dataset_add(data, water, &labels));
+    assert_ok(mlff_system_copy(water, &plus));
+    assert_ok(mlff_system_copy(water, &minus));
+    plus->positions[4] += 0.01;
+    minus->positions[4] -= 0.01;
+    labels = (mlff_labels){.energy = 1, .forces = forces, .weight = 2};
+    assert_ok(mlff_dataset_add_probe(data, plus, minus, 0.01, &labels, &labels));
+    assert_ok(mlff_dataset_add(data, water, &labels));
+    assert_ok(mlff_dataset_save(data, path));
+    assert_ok(mlff_dataset_create(&again));
+    assert_ok(mlff_dataset_read(again, path));
+    assert_ok(mlff_dataset_hash(data, hashes[0]));
+    assert_ok(mlff_dataset_hash(again, hashes[1]));
+    assert_string_equal(hashes[0], hashes[1]); // numbers, weights and steps of probes
+    assert_int_equal(again->n_frames, 5);
+    assert_null(again->frames[0].system->masses);
+    for (size_t f = 0; f < 5; f++) {
+        const mlff_system *system = again->frames[f].system;
+        assert_int_equal(system->group, f == 0 ? -1 : 77);
+        assert_true(f == 0 ? isnan(system->spin) : system->spin == 3);
+        assert_true(f == 0 || (system->masses[2] == 2.0141 && system->masses[1] == water->masses[1]));
+        assert_true(f == 0 || (system->fixed[1] == 1 && system->fixed[0] == 0));
+    }
+    unlink(path);
+    mlff_system_destroy(water);
+    mlff_system_destroy(plus);
+    mlff_system_destroy(minus);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(again);
+}
+
 static int keep_first(void *context, const mlff_label_progress *progress)
 {
     int64_t *first = context;
@@ -377,10 +432,10 @@ static void test_first_call(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume),    cmocka_unit_test(test_cut_everywhere),
-                                       cmocka_unit_test(test_damage),    cmocka_unit_test(test_other_teacher),
-                                       cmocka_unit_test(test_full_disk), cmocka_unit_test(test_kills),
-                                       cmocka_unit_test(test_dataset),   cmocka_unit_test(test_first_call)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_cut_everywhere), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_other_teacher), cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_kills),
+        cmocka_unit_test(test_dataset),       cmocka_unit_test(test_dataset_save),   cmocka_unit_test(test_first_call)};
     if (!mkdtemp(folder)) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     char command[64];

@@ -594,6 +594,10 @@ class Dataset:
         finally:
             lib.core.mlff_system_destroy(out)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a file of labels from which `read` makes the same dataset: structures with groups, labels and weights, to the bit."""
+        lib.core.mlff_dataset_save(self._handle, lib.path_bytes(path))
+
     def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Training and validation, about `fraction` of the structures; whole groups (trajectories) go to either."""
         training, validation = Handle(lib.core.mlff_dataset_destroy), Handle(lib.core.mlff_dataset_destroy)

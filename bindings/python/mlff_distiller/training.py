@@ -314,7 +314,8 @@ def distill(
         device: that trains and runs the student.
         progress: called with stage, fraction done and a line of text.
         labels: labelled structures in place of seeds: a Dataset, or files as Dataset.read takes them. A tenth each is held out for
-            validation and test, by group; `n_structures` of them at most are used (0: all).
+            validation and test, by group; `n_structures` of them at most are used (0: all). The run keeps a Dataset as labels.mlff,
+            so that `mlff distill --resume -o OUT` goes on with it as well.
         config: settings over the preset's, by their names in config.json.
 
     Raises:

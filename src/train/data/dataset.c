@@ -153,10 +153,12 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame)
     return add_frame(dataset, frame->system, &labels, frame->probe_step);
 }
 
-mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, const char *name)
+mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, double weight,
+                              const char *name)
 {
     mlff_labels labels = own_labels(system);
     labels.atom_energies = atom_energies;
+    labels.weight = weight;
     return add_named(dataset, system, &labels, name);
 }
 

@@ -20,7 +20,8 @@ struct mlff_dataset {
 };
 
 /* mlff_dataset_add of a system with labels of its own; `name` begins the error text. */
-mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, const char *name);
+mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, double weight,
+                              const char *name);
 /* Adds a copy of a frame that another dataset holds. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near

@@ -42,7 +42,7 @@ static bool is_wanted(const reading *r, const mlff_system *system, double deviat
     return true;
 }
 
-static mlff_status take_frame(reading *r, const mlff_system *system, const double *atom_energies, double deviation)
+static mlff_status take_frame(reading *r, const mlff_system *system, const double *atom_energies, double weight, double deviation)
 {
     mlff_status status = name_frame(r);
     r->n_frames++;
@@ -51,12 +51,12 @@ static mlff_status take_frame(reading *r, const mlff_system *system, const doubl
         r->n_left_out++;
         return MLFF_OK;
     }
-    return dataset_add_named(r->dataset, system, atom_energies, r->name.text);
+    return dataset_add_named(r->dataset, system, atom_energies, weight, r->name.text);
 }
 
 static mlff_status take_system(void *context, const mlff_system *system)
 {
-    return take_frame(context, system, NULL, NAN);
+    return take_frame(context, system, NULL, 1, NAN);
 }
 
 // A probe is one where its second half follows its first; halves alone are structures like others.
@@ -69,7 +69,7 @@ static mlff_status take_label(void *context, shard_label *label)
         r->probe_step = 0;
         return MLFF_OK;
     }
-    mlff_status status = take_frame(r, label->system, label->atom_energies, head->force_deviation);
+    mlff_status status = take_frame(r, label->system, label->atom_energies, label->weight, head->force_deviation);
     if (status != MLFF_OK) return status;
     const bool added = r->dataset->n_frames > before;
     if (added && head->flags & SHARD_MINUS && r->probe_step > 0 && head->probe_step == r->probe_step)

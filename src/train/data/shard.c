@@ -2,6 +2,7 @@
 // shard.c: labels as bytes and back (the format: shard.h).
 #include "shard.h"
 
+#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -89,22 +90,48 @@ static shard_head make_head(const sample *s, const mlff_label *label)
     return head;
 }
 
-mlff_status shard_encode(const sample *s, const mlff_label *label, char **bytes, size_t *length, size_t *capacity)
+mlff_status shard_encode(const sample *s, const mlff_label *label, const double *weight, char **bytes, size_t *length,
+                         size_t *capacity)
 {
-    const size_t n = (size_t)s->system->n_atoms;
-    const shard_head head = make_head(s, label);
+    const mlff_system *system = s->system;
+    const size_t n = (size_t)system->n_atoms;
+    shard_head head = make_head(s, label);
+    if (weight) head.flags |= SHARD_WEIGHT | (system->masses ? SHARD_MASSES : 0) | (system->fixed ? SHARD_FIXED : 0);
     const size_t n_problem = head.flags & SHARD_FAILED ? strlen(label->problem) : 0;
     size_t used = 0;
-    char *payload = base_alloc(sizeof head + n * (sizeof(int32_t) + 7 * sizeof(double)) + n_problem, 1, "a label");
+    char *payload =
+        base_alloc(sizeof head + n * (sizeof(int32_t) + 8 * sizeof(double) + 1) + sizeof *weight + n_problem, 1, "a label");
     if (!payload) return MLFF_ERR_MEMORY;
     add_bytes(payload, &used, &head, sizeof head);
-    add_bytes(payload, &used, s->system->species, n * sizeof(int32_t));
-    add_bytes(payload, &used, s->system->positions, 3 * n * sizeof(double));
+    add_bytes(payload, &used, system->species, n * sizeof(int32_t));
+    add_bytes(payload, &used, system->positions, 3 * n * sizeof(double));
     if (head.flags & SHARD_FORCES) add_bytes(payload, &used, label->forces, 3 * n * sizeof(double));
     if (head.flags & SHARD_ATOM_ENERGIES) add_bytes(payload, &used, label->atom_energies, n * sizeof(double));
+    if (head.flags & SHARD_WEIGHT) add_bytes(payload, &used, weight, sizeof *weight);
+    if (head.flags & SHARD_MASSES) add_bytes(payload, &used, system->masses, n * sizeof(double));
+    if (head.flags & SHARD_FIXED) add_bytes(payload, &used, system->fixed, n);
     add_bytes(payload, &used, label->problem, n_problem);
     const mlff_status status = shard_encode_frame(SHARD_MARKER_LABEL, payload, used, bytes, length, capacity);
     base_free(payload);
+    return status;
+}
+
+mlff_status shard_encode_header(const char *teacher, const char *description, const char *hash, char **bytes, size_t *length,
+                                size_t *capacity)
+{
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    cJSON *json = cJSON_CreateObject();
+    const bool made = json && cJSON_AddStringToObject(json, "format", "mlff labels") &&
+                      cJSON_AddNumberToObject(json, "version", 1) && cJSON_AddStringToObject(json, "teacher", teacher) &&
+                      cJSON_AddStringToObject(json, "teacher_description", description) &&
+                      cJSON_AddStringToObject(json, "teacher_sha256", hash) &&
+                      cJSON_AddStringToObject(json, "units", "eV, Angstrom") && (text = cJSON_PrintUnformatted(json));
+    if (!made) MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory for the header of a file of labels");
+    MLFF_TRY(shard_encode_frame(SHARD_MARKER_HEADER, text, strlen(text), bytes, length, capacity));
+done:
+    cJSON_free(text);
+    cJSON_Delete(json);
     return status;
 }
 
@@ -162,10 +189,18 @@ static bool take(const char **from, size_t *left, void *to, size_t n, size_t siz
     return true;
 }
 
+// A new array of n numbers from the payload.
+static mlff_status take_array(const char **from, size_t *left, size_t n, double **array_out, bool *whole)
+{
+    if (!(*array_out = base_alloc(n, sizeof(double), "a label"))) return MLFF_ERR_MEMORY;
+    *whole = *whole && take(from, left, *array_out, n, sizeof(double));
+    return MLFF_OK;
+}
+
 static mlff_status decode(const char *payload, size_t left, shard_label *label_out)
 {
     mlff_status status = MLFF_OK;
-    shard_label label = {0};
+    shard_label label = {.weight = 1};
     bool whole = take(&payload, &left, &label.head, 1, sizeof label.head) && label.head.n_atoms > 0 &&
                  (size_t)label.head.n_atoms <= left / (sizeof(int32_t) + 3 * sizeof(double));
     if (!whole) return mlff_fail(MLFF_ERR_FORMAT, "a label with impossible sizes");
@@ -181,13 +216,13 @@ static mlff_status decode(const char *payload, size_t left, shard_label *label_o
     system->spin = label.head.spin;
     system->label_energy = label.head.energy;
     memcpy(system->label_stress, label.head.stress, sizeof system->label_stress);
-    if (label.head.flags & SHARD_FORCES) {
-        if (!(system->label_forces = base_alloc(3 * n, sizeof(double), "forces"))) MLFF_TRY(MLFF_ERR_MEMORY);
-        whole = whole && take(&payload, &left, system->label_forces, 3 * n, sizeof(double));
-    }
-    if (label.head.flags & SHARD_ATOM_ENERGIES) {
-        if (!(label.atom_energies = base_alloc(n, sizeof(double), "atom energies"))) MLFF_TRY(MLFF_ERR_MEMORY);
-        whole = whole && take(&payload, &left, label.atom_energies, n, sizeof(double));
+    if (label.head.flags & SHARD_FORCES) MLFF_TRY(take_array(&payload, &left, 3 * n, &system->label_forces, &whole));
+    if (label.head.flags & SHARD_ATOM_ENERGIES) MLFF_TRY(take_array(&payload, &left, n, &label.atom_energies, &whole));
+    if (label.head.flags & SHARD_WEIGHT) whole = whole && take(&payload, &left, &label.weight, 1, sizeof label.weight);
+    if (label.head.flags & SHARD_MASSES) MLFF_TRY(take_array(&payload, &left, n, &system->masses, &whole));
+    if (label.head.flags & SHARD_FIXED) {
+        MLFF_TRY(mlff_system_add_fixed(system));
+        whole = whole && take(&payload, &left, system->fixed, n, 1);
     }
     if (label.head.flags & SHARD_FAILED)
         snprintf(label.problem, sizeof label.problem, "%.*s", (int)(left < 199 ? left : 199), payload);

@@ -4,7 +4,7 @@
  * A file is a sequence of frames, the first of which holds a text in JSON, the others one label each:
  *   marker u32, payload bytes u32, payload, the first 8 bytes of the payload's SHA-256
  * Numbers are little-endian. A payload is shard_head, then species i32[n], positions f64[n][3], and what the flags say of
- * forces f64[n][3], atom energies f64[n]; for a structure that failed, the problem as text after the positions.
+ * forces f64[n][3], atom energies f64[n], weight f64, masses f64[n], fixed atoms u8[n]; for a structure that failed, the problem as text after the positions.
  * Frames are only ever appended. A process that is killed leaves an incomplete last frame at most, which the next one drops. */
 #ifndef SHARD_H
 #define SHARD_H
@@ -15,7 +15,16 @@
 enum { SHARD_MARKER_HEADER = 0x48424c4d, SHARD_MARKER_LABEL = 0x4c424c4d }; /* "MLBH", "MLBL" */
 enum { SHARD_FRAME_BYTES = 16, SHARD_MAX_PAYLOAD = 1 << 30 };
 
-enum shard_flags { SHARD_FORCES = 1, SHARD_ATOM_ENERGIES = 2, SHARD_FAILED = 4, SHARD_PLUS = 8, SHARD_MINUS = 16 };
+enum shard_flags {
+    SHARD_FORCES = 1,
+    SHARD_ATOM_ENERGIES = 2,
+    SHARD_FAILED = 4,
+    SHARD_PLUS = 8,
+    SHARD_MINUS = 16,
+    SHARD_WEIGHT = 32,
+    SHARD_MASSES = 64,
+    SHARD_FIXED = 128
+};
 
 typedef struct shard_head {
     int32_t n_atoms;
@@ -37,6 +46,7 @@ typedef struct shard_label {
     shard_head head;
     mlff_system *system;   /* with the label's energy, forces and stress */
     double *atom_energies; /* or NULL */
+    double weight;         /* in the loss; 1 where the file has none */
     char problem[200];     /* of a failed one */
 } shard_label;
 void shard_label_free(shard_label *label);
@@ -53,8 +63,12 @@ typedef mlff_status (*shard_visitor)(void *context, shard_label *label); /* may 
  * file, or damaged before its end), MLFF_ERR_MEMORY, and as the visitor. */
 mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, char **header_out, int64_t *good_bytes_out,
                         int64_t *file_bytes_out);
-/* The bytes of a frame, appended to *bytes at *length. */
-mlff_status shard_encode(const sample *s, const mlff_label *label, char **bytes, size_t *length, size_t *capacity);
+/* The bytes of a frame, appended to *bytes at *length: of a label, of the file's header, and of any. A label with a weight in the loss
+ * (NULL: without) is one of a dataset, with the masses and fixed atoms that its structure has. */
+mlff_status shard_encode(const sample *s, const mlff_label *label, const double *weight, char **bytes, size_t *length,
+                         size_t *capacity);
+mlff_status shard_encode_header(const char *teacher, const char *description, const char *hash, char **bytes, size_t *length,
+                                size_t *capacity);
 mlff_status shard_encode_frame(uint32_t marker, const void *payload, size_t n_payload, char **bytes, size_t *length,
                                size_t *capacity);
 

@@ -121,23 +121,12 @@ static mlff_status write_header(mlff_shard *shard, const mlff_teacher *teacher)
     mlff_status status = MLFF_OK;
     mlff_teacher_info info;
     size_t length = 0;
-    char *text = NULL;
-    cJSON *json = cJSON_CreateObject();
-
     mlff_teacher_info_get(teacher, &info);
     snprintf(shard->teacher, sizeof shard->teacher, "%s", info.name);
     snprintf(shard->hash, sizeof shard->hash, "%s", info.hash);
-    const bool made = json && cJSON_AddStringToObject(json, "format", "mlff labels") &&
-                      cJSON_AddNumberToObject(json, "version", 1) && cJSON_AddStringToObject(json, "teacher", info.name) &&
-                      cJSON_AddStringToObject(json, "teacher_description", info.description) &&
-                      cJSON_AddStringToObject(json, "teacher_sha256", info.hash) &&
-                      cJSON_AddStringToObject(json, "units", "eV, Angstrom") && (text = cJSON_PrintUnformatted(json));
-    if (!made) MLFF_TRY(mlff_fail(MLFF_ERR_MEMORY, "out of memory for a header"));
-    MLFF_TRY(shard_encode_frame(SHARD_MARKER_HEADER, text, strlen(text), &shard->bytes, &length, &shard->bytes_capacity));
+    MLFF_TRY(shard_encode_header(info.name, info.description, info.hash, &shard->bytes, &length, &shard->bytes_capacity));
     MLFF_TRY(append(shard, length));
 done:
-    cJSON_free(text);
-    cJSON_Delete(json);
     return status;
 }
 
@@ -227,7 +216,8 @@ static mlff_status append_labels(mlff_shard *shard, const sample *const *samples
 {
     mlff_status status = MLFF_OK;
     size_t length = 0;
-    for (int k = 0; k < n; k++) MLFF_TRY(shard_encode(samples[k], &labels[k], &shard->bytes, &length, &shard->bytes_capacity));
+    for (int k = 0; k < n; k++)
+        MLFF_TRY(shard_encode(samples[k], &labels[k], NULL, &shard->bytes, &length, &shard->bytes_capacity));
     MLFF_TRY(append(shard, length));
     for (int k = 0; k < n; k++) {
         MLFF_TRY(add_key(shard, shard_key(samples[k]->system)));

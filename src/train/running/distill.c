@@ -136,7 +136,7 @@ static mlff_status check_is_empty(const distill *d)
 {
     mlff_status status = MLFF_OK;
     for (int k = 0; k < DISTILL_N_FILES; k++)
-        if (k != DISTILL_MADE_WITH) MLFF_TRY(distill_refuse_found(d->path[k]));
+        if (k != DISTILL_MADE_WITH && !(k == DISTILL_LABELS && d->options.labels)) MLFF_TRY(distill_refuse_found(d->path[k]));
     MLFF_TRY(distill_rounds_check_absent(d));
 done:
     return status;
@@ -153,6 +153,7 @@ static mlff_status begin_folder(distill *d, const char *folder)
     if (d->is_new && distill_is_there(d, DISTILL_CONFIG)) // made by another process since this one looked
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder", d->path[DISTILL_CONFIG]);
     if (d->is_new) MLFF_TRY(check_is_empty(d));
+    if (d->is_new && d->options.labels) MLFF_TRY(distill_labels_save(d));
     if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
         MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_MADE_WITH]));
     if (d->is_new) MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG])); // last: with it the run exists
@@ -213,7 +214,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *given)
     if (difference[0])
         status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run: asked for is %s; go on with --resume, or give another folder",
                            d->path[DISTILL_CONFIG], difference);
-    if (asked->labels) d->config.labels = asked->labels; // their files may have moved
+    if (asked->labels && !d->options.labels) d->config.labels = asked->labels; // their files may have moved
 done:
     return status;
 }

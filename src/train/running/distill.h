@@ -48,7 +48,9 @@ typedef struct distill {
     mlff_samples *systems;  /* what the dynamics of the verdict begin with: the first structure of each system, named by its
                                             origin, or some of the test's */
     mlff_dataset *labelled; /* of a run from labels: all structures, until they are divided */
-    base_text labels, labels_hash; /* their files by absolute paths, and the hashes of these */
+    base_text labels,
+        labels_hash; /* their files by absolute paths (a dataset, until it has a file, by the caller's name for it), and
+                                      the hashes of these */
     distill_data data;
     double core_repulsion;          /* of students: the configuration's, or less where labels have closer atoms */
     int n_rounds;                   /* made */
@@ -88,6 +90,9 @@ int64_t distill_round_size(const mlff_distill_config *config);
 /* Reads and checks the labels of the configuration, which get the paths and hashes of its files. Fails with MLFF_ERR_VALUE where these
  * are not those of the folder. */
 mlff_status distill_labels_read(distill *d);
+/* Writes labels that the caller gave as a dataset to a file in the folder of a new run, which the configuration then names. Fails as
+ * mlff_dataset_save, and with MLFF_ERR_VALUE where a file of this name holds others. */
+mlff_status distill_labels_save(distill *d);
 /* Divides them into d->data, and chooses the onset of the students' core and the structures of the test that dynamics begin with. */
 mlff_status distill_labels_divide(distill *d);
 

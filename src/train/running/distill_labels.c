@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sha256.h"
 #include "distill.h"
@@ -105,13 +106,20 @@ done:
     return status;
 }
 
+// Is this the file that distill_labels_save wrote, in a folder that has been moved since?
+static bool is_own(const distill *d, const char *name)
+{
+    const char *slash = strrchr(name, '/'), *own = strrchr(d->path[DISTILL_LABELS], '/');
+    return access(name, F_OK) != 0 && slash && strcmp(slash, own) == 0 && distill_is_there(d, DISTILL_LABELS);
+}
+
 static mlff_status read_files(distill *d)
 {
     mlff_status status = MLFF_OK;
     char *list = base_strdup(d->config.labels), *rest = list, *name;
     int n = 0;
     if (!list) return MLFF_ERR_MEMORY;
-    while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(read_file(d, name, n++));
+    while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(read_file(d, is_own(d, name) ? d->path[DISTILL_LABELS] : name, n++));
     if (n == 0) MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no file of labels", d->config.labels);
     if (is_new(d) && n > 1) status = mlff_dataset_check(d->labelled);
     if (status == MLFF_ERR_VALUE)
@@ -121,12 +129,43 @@ done:
     return status;
 }
 
+// As if it were read from the file that distill_labels_save writes.
 static mlff_status take_dataset(distill *d)
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(append(d->labelled, d->options.labels));
     if (is_new(d)) MLFF_TRY(mlff_dataset_check(d->labelled));
     MLFF_TRY(note_labels(d, d->config.labels, d->labelled));
+    tell_groups_apart(d->labelled, 0);
+done:
+    return status;
+}
+
+// A file is kept where it holds these labels: a process that wrote it was killed before the run existed.
+static mlff_status save_dataset(const distill *d, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *there = NULL;
+    char hash[SHA256_TEXT_BYTES] = "";
+    if (access(path, F_OK) != 0) return mlff_dataset_save(d->options.labels, path);
+    MLFF_TRY(mlff_dataset_create(&there));
+    if (mlff_dataset_read(there, path) == MLFF_OK) MLFF_TRY(hash_labels(there, hash));
+    if (strcmp(hash, d->labels_hash.text) != 0) status = distill_refuse_found(path);
+done:
+    mlff_dataset_destroy(there);
+    return status;
+}
+
+mlff_status distill_labels_save(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    char whole[PATH_MAX];
+    const char *path = d->path[DISTILL_LABELS];
+    MLFF_TRY(save_dataset(d, path));
+    d->labels.length = 0;
+    base_text_add(&d->labels, "%s", realpath(path, whole) ? whole : path);
+    MLFF_TRY(d->labels.status);
+    d->config.labels = d->labels.text;
 done:
     return status;
 }
@@ -152,6 +191,9 @@ static mlff_status check_hashes(const distill *d)
 {
     const char *began = d->config.labels_hash, *now = d->labels_hash.text, *name = d->labels.text;
     if (strcmp(began, now) == 0) return MLFF_OK;
+    if (d->options.labels)
+        return mlff_fail(MLFF_ERR_VALUE, "%s: the run began with other labels than those given now; give another folder",
+                         d->folder);
     if (count_names(began) != count_names(now))
         return mlff_fail(MLFF_ERR_VALUE, "%s: the run began with %d file%s of labels, not with %d; give another folder",
                          d->folder, count_names(began), base_plural(count_names(began)), count_names(now));
