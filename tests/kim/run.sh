@@ -87,6 +87,7 @@ test_refusals() {
 test_simulator() {
     models
     "$bin/test_kim_model" || fail "test_kim_model"
+    grep -q 'ghosts are periodic images and are not computed' kim.log || fail "no ghosts were images: kim.log: $(grep 'on cpu' kim.log)"
     # A sanitized library cannot be opened by KIM's own program.
     if [ -x /usr/libexec/kim-api/kim-api-shared-library-test ] && ! grep -q libasan <(ldd "$bin/test_kim_model"); then
         for library in models/*/libkim-api-portable-model.so drivers/*/libkim-api-model-driver.so; do

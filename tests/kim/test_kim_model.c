@@ -442,10 +442,50 @@ static void test_lazy(void **state)
     close_model(&s);
 }
 
+// Models in one process, two of them alike, called in turns and closed in between; without virials of atoms, so that ghosts are images.
+static void test_several(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    static const char *const names[N] = {"Water_PaiNN", "Water_ANI", "Silicon_PaiNN", "Water_PaiNN"};
+    static const char *const files[N] = {"water.safetensors", "ani.safetensors", "silicon.safetensors", "water.safetensors"};
+    mlff_system *systems[N] = {build("water", 81), build("water", 81), build("silicon", 64), build("h2o", 3)};
+    simulator simulators[N];
+    atoms a[N];
+    expected e[N];
+    setenv("MLFF_KIM_GHOSTS", "images", 1);
+    for (int k = 0; k < N; k++) {
+        simulators[k] = open_metal(names[k]);
+        a[k] = with_ghosts(systems[k], simulators[k].influence + 0.7, 1);
+        e[k] = evaluate(files[k], systems[k]);
+    }
+    for (int turn = 0; turn < 3; turn++)
+        for (int k = 0; k < N - turn; k++) { // the last one is closed after each turn
+            const int n_owned = systems[k]->n_atoms;
+            double *folded = calloc(3 * (size_t)n_owned, sizeof(double)), *virials = a[k].virials;
+            a[k].virials = NULL;
+            assert_int_equal(compute(&simulators[k], &a[k]), 0);
+            a[k].virials = virials;
+            for (int i = 0; i < 3 * a[k].n; i++) folded[3 * a[k].owner[i / 3] + i % 3] += a[k].forces[i];
+            assert_close(a[k].energy, e[k].energy, 1e-10 + 1e-13 * fabs(e[k].energy), "energy of one of several");
+            for (int i = 0; i < 3 * n_owned; i++) assert_close(folded[i], e[k].forces[i], 1e-10, "force of one of several");
+            free(folded);
+            if (k == N - turn - 1) close_model(&simulators[k]);
+        }
+    close_model(&simulators[0]);
+    for (int k = 0; k < N; k++) {
+        free_atoms(&a[k]);
+        free_expected(&e[k]);
+        mlff_system_destroy(systems[k]);
+    }
+    unsetenv("MLFF_KIM_GHOSTS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_systems), cmocka_unit_test(test_units),
                                        cmocka_unit_test(test_partial), cmocka_unit_test(test_reordered),
-                                       cmocka_unit_test(test_edges),   cmocka_unit_test(test_lazy)};
+                                       cmocka_unit_test(test_edges),   cmocka_unit_test(test_lazy),
+                                       cmocka_unit_test(test_several)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
