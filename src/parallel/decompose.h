@@ -8,7 +8,6 @@
 #define DECOMPOSE_H
 
 #include "atoms/neighbors.h"
-#include "parallel/crew.h"
 
 enum { MAX_DOMAINS = 64 };
 
@@ -23,17 +22,25 @@ typedef struct domain_atoms {
     int n_shared;
     int32_t *shared, *holder_first; /* [n_shared], [n_shared + 1] */
     int32_t *holder, *holder_row;   /* [holder_first[n_shared]] */
-    int32_t *count;                 /* [n_owned + 1] scratch */
     size_t atom_capacity, shift_capacity, source_capacity, source_row_capacity, shared_capacity, first_capacity, holder_capacity,
-        holder_row_capacity, count_capacity;
+        holder_row_capacity;
 } domain_atoms;
 
-/* What one thread finds among its share of the system's atoms for one domain: atoms that it owns, and images that are its ghosts. */
+/* What a share of the system's atoms is to one domain: atoms that it owns, images that are its ghosts, and copies elsewhere of the
+ * atoms that it owns, in the order of the atoms, domains and images. */
 typedef struct domain_share {
-    int n_owned, n_ghosts;
-    int32_t *owned;  /* [n_owned] index in the system */
-    int32_t *ghosts; /* [n_ghosts][4] index, cells to be added */
-    size_t owned_capacity, ghost_capacity;
+    int n_owned, n_ghosts, n_copies, n_shared; /* n_shared: owned atoms that have copies */
+    struct owned_atom {
+        int32_t atom, shift[3]; /* index in the system, cells to be added */
+    } * owned;
+    struct ghost_atom {
+        int32_t atom, shift[3], source, place; /* source: the domain that owns the atom; place: among that domain's `owned` */
+    } * ghosts;
+    struct atom_copy {
+        int32_t place, domain, ghost; /* of an owned atom; its ghost's domain, and the place among that domain's `ghosts` */
+    } * copies;
+    int first_owned, first_ghost, first_copy, first_shared; /* where those of this share begin among all of the domain */
+    size_t owned_capacity, ghost_capacity, copy_capacity;
 } domain_share;
 
 typedef struct decomposition {
@@ -46,24 +53,22 @@ typedef struct decomposition {
     int n_atoms;
     int largest_balanced; /* atoms of the largest domain when planes were last placed; 0: never */
     int64_t n_made;       /* decompositions so far */
-    double *fraction;     /* [n_atoms][3] within the cell along periodic axes that are divided */
-    int32_t *wrap;        /* [n_atoms][3] cells taken off for that */
-    int32_t *owner, *row; /* [n_atoms] */
     double *positions;    /* [n_atoms][3] Å, when it was made */
     double cell[9];       /* as given */
     unsigned char periodic[3];
-    double *sample;
-    domain_atoms *domains; /* [n_domains] */
-    domain_share *shares;  /* [n_domains threads][n_domains] */
-    size_t fraction_capacity, wrap_capacity, owner_capacity, row_capacity, positions_capacity, sample_capacity, plane_capacity[3];
+    double *sampled, *sample; /* fractions of some atoms, [][3]; those along one axis in a part of the cell */
+    domain_atoms *domains;    /* [n_domains] */
+    int n_shares, most_shares;
+    domain_share *shares; /* [n_shares][n_domains] */
+    size_t positions_capacity, sampled_capacity, sample_capacity, plane_capacity[3];
 } decomposition;
 
 mlff_status decomposition_create(int n_domains, double cutoff, double skin, decomposition **decomposition_out);
 void decomposition_destroy(decomposition *decomposition);
 /* Whether the decomposition still serves the batch of one system. */
 bool decomposition_serves(const decomposition *decomposition, const mlff_batch *batch);
-/* Decomposes the batch of one system. On failure it serves none. Fails with MLFF_ERR_VALUE for a cell or positions without meaning,
- * MLFF_ERR_MEMORY. */
-mlff_status decomposition_make(decomposition *decomposition, crew *threads, const mlff_batch *batch);
+/* Decomposes the batch of one system, by as many threads as n_threads (0: all cores) and its size allow; the result does not depend on
+ * their number. On failure it serves none. Fails with MLFF_ERR_VALUE for a cell or positions without meaning, MLFF_ERR_MEMORY. */
+mlff_status decomposition_make(decomposition *decomposition, int n_threads, const mlff_batch *batch);
 
 #endif

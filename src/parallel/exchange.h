@@ -7,6 +7,7 @@
 #include "atoms/dynamics/domain_motion.h"
 #include "device/device.h"
 #include "mlff.h"
+#include "parallel/crew.h"
 #include "parallel/decompose.h"
 
 typedef struct exchange exchange;

@@ -6,7 +6,8 @@
 
 #include "base/base.h"
 
-static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t n_local)
+// *n_sent_out: bytes of those that come from the host.
+static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t n_local, size_t *n_sent_out)
 {
     size_t at = 0;
 #define PLACE(field, bytes) (a->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
@@ -15,8 +16,6 @@ static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t 
         PLACE(velocities[k], 3 * n_owned * sizeof(double));
         PLACE(forces[k], 3 * n_owned * sizeof(double));
     }
-    PLACE(found, 3 * n_local * sizeof(double));
-    PLACE(local, 3 * n_local * sizeof(double));
     PLACE(inverse_mass, n_owned * sizeof(double));
     PLACE(listed, 3 * n_owned * sizeof(double));
     PLACE(cell, 9 * sizeof(double));
@@ -24,6 +23,9 @@ static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t 
     PLACE(atom, n_local * sizeof(int32_t));
     PLACE(shift, 3 * n_local * sizeof(int32_t));
     PLACE(owned, n_local);
+    *n_sent_out = at;
+    PLACE(found, 3 * n_local * sizeof(double));
+    PLACE(local, 3 * n_local * sizeof(double));
 #undef PLACE
     return at;
 }
@@ -76,12 +78,13 @@ done:
 mlff_status moving_reserve(moving_domain *m, int n_owned, int n_local)
 {
     mlff_status status = MLFF_OK;
-    const size_t owned = (size_t)n_owned, local = (size_t)n_local, arrays = place_arrays(&m->here, NULL, owned, local),
+    const size_t owned = (size_t)n_owned, local = (size_t)n_local,
+                 arrays = place_arrays(&m->here, NULL, owned, local, &m->sent_bytes),
                  bytes = arrays + ENERGY_BYTES + outcome_bytes(owned);
     if (m->plugin && !m->stream) MLFF_TRY(m->plugin->stream_create(m->gpu, &m->stream));
     if (bytes > m->capacity) MLFF_TRY(allocate_blocks(m, bytes + bytes / 8));
-    place_arrays(&m->here, m->host_block, owned, local);
-    place_arrays(&m->there, m->device_block, owned, local);
+    place_arrays(&m->here, m->host_block, owned, local, &m->sent_bytes);
+    place_arrays(&m->there, m->device_block, owned, local, &m->sent_bytes);
     m->found_energy = (double *)(void *)(m->host_block + arrays);
     m->found_virial = m->found_energy + 1;
     m->outcomes = (domain_outcome *)(void *)(m->host_block + arrays + ENERGY_BYTES);
@@ -101,9 +104,7 @@ done:
 
 mlff_status moving_upload(moving_domain *m)
 {
-    moving_arrays unused;
-    const size_t bytes = place_arrays(&unused, NULL, (size_t)m->motion.n_owned, (size_t)m->motion.n_local);
-    return m->plugin ? m->plugin->copy(m->gpu, m->device_block, m->host_block, bytes) : MLFF_OK;
+    return m->plugin ? m->plugin->copy(m->gpu, m->device_block, m->host_block, m->sent_bytes) : MLFF_OK;
 }
 
 mlff_status moving_fetch(moving_domain *m)

@@ -11,12 +11,12 @@
 typedef struct moving_arrays {
     double *positions[2], *velocities[2]; /* [n_owned][3] Å, Å/fs */
     double *forces[2];                    /* [n_owned][3] eV/Å */
-    double *found;                        /* [n_local][3] eV/Å, by the evaluator, of the next positions */
-    double *local;                        /* [n_local][3] Å, in the frame of the domain */
     double *inverse_mass, *listed;        /* [n_owned], [n_owned][3]: domain_motion.h */
     double *cell;                         /* [9] Å */
     int32_t *species, *atom, *shift;      /* [n_local], [n_local], [n_local][3] */
     unsigned char *owned;                 /* [n_local] */
+    double *found;                        /* [n_local][3] eV/Å, by the evaluator, of the next positions */
+    double *local;                        /* [n_local][3] Å, in the frame of the domain */
 } moving_arrays;
 
 /* Of the whole system. */
@@ -34,6 +34,7 @@ typedef struct moving_domain {
     moving_arrays here, there; /* of the host, of the device; on the CPU the same */
     char *host_block, *device_block;
     size_t capacity;          /* bytes of each */
+    size_t sent_bytes;        /* of the arrays that moving_upload copies, which are the first */
     domain_outcome *outcomes; /* behind the host's arrays, as is `found_energy` */
     double *found_energy;     /* eV, by the evaluator, of the next positions; and their virial, at constant pressure */
     double *found_virial;     /* [9] */
@@ -51,7 +52,7 @@ typedef struct moving_domain {
 /* Room for so many atoms; the arrays' contents are lost. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
 mlff_status moving_reserve(moving_domain *domain, int n_owned, int n_local);
 void moving_release(moving_domain *domain);
-/* All arrays to the device; from it the current positions, velocities and forces and, within a step, the next positions and velocities. */
+/* All arrays but `found` and `local`, which are computed there, to the device; from it the current positions, velocities and forces and, within a step, the next positions and velocities. */
 mlff_status moving_upload(moving_domain *domain);
 mlff_status moving_fetch(moving_domain *domain);
 /* Points the motion to the current and the next arrays. */

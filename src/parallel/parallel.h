@@ -26,6 +26,7 @@ typedef struct parallel_evaluator {
     mlff_evaluator_options options; /* of each domain */
     char *members;
     int n;
+    int decomposing_threads; /* 0: all cores, which serve no domain on GPUs */
     mlff_device devices[MAX_DOMAINS];
     crew *crew;
     decomposition *decomposition;

@@ -14,33 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "parallel/moving.h"
-#include "parallel/parallel.h"
-
-enum { NOW, NEXT };
-
-typedef struct parallel_dynamics {
-    parallel_evaluator *evaluator;
-    mlff_dynamics_options options;
-    const mlff_system *system; // the caller's: species, masses, cell
-    double n_degrees;
-    int32_t first_atom[2];
-    mlff_batch batch;
-    mlff_results wanted;
-    double *positions[2], *velocities[2],
-        *forces; // [n_atoms][3] of the host: on the way between two decompositions, and after a run
-    moving_domain domains[MAX_DOMAINS];
-    moving_bath bath[2]; // current, next; without Langevin's heat
-    double energy;       // eV
-    int64_t step;        // steps made
-    bool in_domains;     // else the atoms are in the arrays above
-    bool behind;         // the arrays above are older than the domains
-    bool drifted;        // in the middle of a step
-    bool fresh;          // the decomposition is newer than the atoms of the domains
-    // of the run under way
-    int64_t n_wanted, last_ns;
-    double *times_ns; // NULL: not wanted
-} parallel_dynamics;
+#include "parallel/parallel_dynamics.h"
 
 static void destroy(void *context)
 {
@@ -57,102 +31,6 @@ static const moving_domain *leader(const parallel_dynamics *p)
     int k = 0;
     while (k + 1 < p->evaluator->n && p->evaluator->decomposition->domains[k].n_owned == 0) k++;
     return &p->domains[k];
-}
-
-// ---- atoms into and out of the domains ----------------------------------------------------------------------------------
-
-static mlff_status take_domain(void *context, int index)
-{
-    mlff_status status = MLFF_OK;
-    parallel_dynamics *p = context;
-    const parallel_evaluator *e = p->evaluator;
-    const domain *d = &e->domains[index];
-    moving_domain *m = &p->domains[index];
-    const domain_atoms *atoms = &e->decomposition->domains[index];
-    const size_t size = 3 * sizeof(double);
-    m->now = NOW;
-    m->far = false;
-    m->begun = p->drifted;
-    memcpy(m->bath, p->bath, sizeof m->bath);
-    memset(m->twice_kinetic, 0, sizeof m->twice_kinetic);
-    memset(m->twice_kicked, 0, sizeof m->twice_kicked);
-    for (int c = 0; c < 3; c++) {
-        m->bath[NOW].strained[c] = p->drifted ? 1 / p->bath[NEXT].stretch[c] : 1;
-        m->bath[NEXT].strained[c] = 1;
-    }
-    if (atoms->n_owned == 0) return MLFF_OK;
-    if (p->fresh) MLFF_TRY(parallel_take_atoms(p->evaluator, index));
-    MLFF_TRY(moving_reserve(m, atoms->n_owned, atoms->n_local));
-    const moving_arrays *to = &m->here;
-    memcpy(to->cell, e->decomposition->cell, 9 * sizeof(double));
-    memcpy(to->species, d->species, (size_t)atoms->n_local * sizeof *to->species);
-    memcpy(to->owned, d->owned, (size_t)atoms->n_local);
-    memcpy(to->atom, atoms->atom, (size_t)atoms->n_local * sizeof *to->atom);
-    memcpy(to->shift, atoms->shift, 3 * (size_t)atoms->n_local * sizeof *to->shift);
-    for (size_t i = 0; i < (size_t)atoms->n_owned; i++) {
-        const size_t from = 3 * (size_t)atoms->atom[i];
-        to->inverse_mass[i] = is_fixed(p->system, atoms->atom[i]) ? 0 : inverse_mass(p->system, atoms->atom[i]);
-        memcpy(to->listed + 3 * i, e->decomposition->positions + from, size);
-        memcpy(to->forces[NOW] + 3 * i, p->forces + from, size);
-        for (int s = NOW; s <= (p->drifted ? NEXT : NOW); s++) {
-            memcpy(to->positions[s] + 3 * i, p->positions[s] + from, size);
-            memcpy(to->velocities[s] + 3 * i, p->velocities[s] + from, size);
-        }
-    }
-    MLFF_TRY(moving_upload(m));
-    memcpy(m->motion.cell, e->decomposition->cell, sizeof m->motion.cell);
-    exchange_tables(e->exchange, index, &m->motion);
-    moving_aim(m);
-done:
-    return status;
-}
-
-// What all domains have fetched, so that a failure leaves the arrays of the host as they were.
-static mlff_status leave_domain(void *context, int index)
-{
-    parallel_dynamics *p = context;
-    moving_domain *m = &p->domains[index];
-    const domain_atoms *atoms = &p->evaluator->decomposition->domains[index];
-    const mlff_status status = atoms->n_owned > 0 ? moving_fetch(m) : MLFF_OK;
-    if (status != MLFF_OK) return status;
-    if (!exchange_barrier(p->evaluator->exchange, index)) return crew_ended();
-    for (size_t i = 0; i < (size_t)atoms->n_owned; i++) {
-        const size_t to = 3 * (size_t)atoms->atom[i], size = 3 * sizeof(double);
-        memcpy(p->forces + to, m->here.forces[m->now] + 3 * i, size);
-        for (int s = NOW; s <= (m->begun ? NEXT : NOW); s++) {
-            memcpy(p->positions[s] + to, m->here.positions[s == NOW ? m->now : 1 - m->now] + 3 * i, size);
-            memcpy(p->velocities[s] + to, m->here.velocities[s == NOW ? m->now : 1 - m->now] + 3 * i, size);
-        }
-    }
-    return MLFF_OK;
-}
-
-// From the domains to the arrays of the host.
-static mlff_status leave_domains(parallel_dynamics *p)
-{
-    if (!p->in_domains || !p->behind) return MLFF_OK;
-    const mlff_status status = crew_run(p->evaluator->crew, leave_domain, p);
-    p->behind = status != MLFF_OK;
-    return status;
-}
-
-// Into domains of a new decomposition, in the middle of a step (`drifted`) or between two.
-static mlff_status divide_again(parallel_dynamics *p)
-{
-    mlff_status status = MLFF_OK;
-    parallel_evaluator *e = p->evaluator;
-    MLFF_TRY(leave_domains(p));
-    p->in_domains = false;
-    p->batch.positions = p->positions[p->drifted ? NEXT : NOW];
-    if (p->batch.cells) p->batch.cells = p->bath[p->drifted ? NEXT : NOW].cell;
-    MLFF_TRY(decomposition_make(e->decomposition, e->crew, &p->batch));
-    p->fresh = true;
-    status = crew_run(e->crew, take_domain, p);
-    p->fresh = false;
-    if (status != MLFF_OK) e->decomposition->n_made = 0; // arrays may be of another decomposition
-    p->in_domains = status == MLFF_OK;
-done:
-    return status;
 }
 
 // ---- a step, in the thread of a domain ----------------------------------------------------------------------------------
@@ -456,7 +334,7 @@ static mlff_status run(void *context, int64_t n_steps, double *times_ns, int64_t
     p->last_ns = base_clock_ns();
     e->batch = &p->batch;
     e->results = &p->wanted;
-    if (!p->in_domains) MLFF_TRY(divide_again(p));
+    if (!p->in_domains) MLFF_TRY(parallel_divide_again(p));
     while (n_done < n_steps) {
         p->n_wanted = n_steps - n_done;
         p->times_ns = times_ns ? times_ns + n_done : NULL;
@@ -464,11 +342,11 @@ static mlff_status run(void *context, int64_t n_steps, double *times_ns, int64_t
         n_done += take_steps(p);
         if (status != MLFF_OK || n_done == n_steps) break;
         p->drifted = p->behind = true;
-        status = divide_again(p);
+        status = parallel_divide_again(p);
         if (status != MLFF_OK) break;
     }
     if (status != MLFF_OK) end_failed_step(p);
-    if (status == MLFF_OK) status = leave_domains(p);
+    if (status == MLFF_OK) status = parallel_leave_domains(p);
 done:
     e->n_computes += n_done;
     *n_done_out = n_done;
@@ -503,8 +381,7 @@ static mlff_status put(void *context, mlff_dynamics *const *dynamics, int n)
     for (int c = 0; c < 3 && results.virials; c++) p->bath[NOW].virial[c] = virial[4 * c];
     p->bath[NEXT] = p->bath[NOW];
     p->evaluator->n_computes++;
-    MLFF_TRY(crew_run(p->evaluator->crew, take_domain, p));
-    p->in_domains = true;
+    MLFF_TRY(parallel_enter_domains(p));
     p->behind = false;
 done:
     return status;
@@ -515,7 +392,7 @@ static void get(void *context, int index, mlff_dynamics *dynamics)
     (void)index;
     parallel_dynamics *p = context;
     const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
-    leave_domains(p); // where the run failed
+    parallel_leave_domains(p); // where the run failed
     memcpy(dynamics->system->positions, p->positions[NOW], bytes);
     memcpy(dynamics->system->velocities, p->velocities[NOW], bytes);
     memcpy(dynamics->forces, p->forces, bytes);

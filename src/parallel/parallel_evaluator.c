@@ -78,6 +78,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     e->n = options->n_devices;
     e->member = -1;
     memcpy(e->devices, options->devices, (size_t)e->n * sizeof *e->devices);
+    e->decomposing_threads = options->device.kind == MLFF_CPU ? e->n : options->n_threads;
     if (options->device.kind == MLFF_CPU) options->n_threads = 1; // of each domain
     for (int k = 0; k < n_members; k++) base_text_add(&list, "%s%d", k ? "," : "", members[k]);
     MLFF_TRY(list.status);
@@ -270,7 +271,7 @@ mlff_status parallel_compute_divided(parallel_evaluator *e, const mlff_batch *ba
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "estimated errors of forces are not computed for a system divided among devices; "
                                                "choose one device");
     e->fresh = !decomposition_serves(e->decomposition, e->batch);
-    if (e->fresh) MLFF_TRY(decomposition_make(e->decomposition, e->crew, e->batch));
+    if (e->fresh) MLFF_TRY(decomposition_make(e->decomposition, e->decomposing_threads, e->batch));
     status = crew_run(e->crew, work_on_domain, e);
     if (status != MLFF_OK) e->decomposition->n_made = 0; // arrays may be of another decomposition
     MLFF_TRY(status);

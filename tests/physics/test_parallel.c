@@ -298,32 +298,89 @@ static void domain_box(const decomposition *d, int index, double low[3], double 
     for (int k = 0; k < 3; k++) low[k] = planes[k][0], high[k] = planes[k][1];
 }
 
+// An atom's fractions within the cell along divided periodic axes, and the cells taken off for that.
+static void wrap_into_cell(const decomposition *d, int i, double fraction[3], int wrap[3])
+{
+    for (int k = 0; k < 3; k++) {
+        const double f = neighbors_fraction(&d->axes, d->positions + 3 * i, k);
+        wrap[k] = d->axes.periodic[k] && d->divided[k] ? (int)floor(f) : 0;
+        fraction[k] = f - wrap[k];
+    }
+}
+
+static int owner_of(const decomposition *d, int i)
+{
+    int owner = -1;
+    for (int k = 0; k < d->n_domains; k++)
+        for (int r = 0; r < d->domains[k].n_owned; r++) {
+            if (d->domains[k].atom[r] != i) continue;
+            assert_int_equal(owner, -1); // one alone
+            owner = k;
+        }
+    assert_true(owner >= 0);
+    return owner;
+}
+
 // Ghosts of a domain among all images of atom i within `IMAGES` cells; each is to be in its list.
 enum { IMAGES = 3 };
 static int count_ghosts(const decomposition *d, int index, int i)
 {
     const domain_atoms *atoms = &d->domains[index];
-    double low[3], high[3];
-    int n = 0;
+    double low[3], high[3], fraction[3];
+    int n = 0, wrap[3];
+    const int owner = owner_of(d, i);
     domain_box(d, index, low, high);
+    wrap_into_cell(d, i, fraction, wrap);
     for (int image = 0; image < (2 * IMAGES + 1) * (2 * IMAGES + 1) * (2 * IMAGES + 1); image++) {
         const int side = 2 * IMAGES + 1,
                   cells[3] = {image % side - IMAGES, image / side % side - IMAGES, image / side / side - IMAGES};
         bool within = true, found = false;
         for (int k = 0; k < 3; k++) {
-            const double f = d->fraction[3 * i + k] + cells[k], reach = d->reach / d->axes.height[k];
+            const double f = fraction[k] + cells[k], reach = d->reach / d->axes.height[k];
             if (cells[k] != 0 && !(d->divided[k] && d->axes.periodic[k])) within = false;
             if (d->divided[k] && !(f >= low[k] - reach && f <= high[k] + reach)) within = false;
         }
-        if (!within || (d->owner[i] == index && !cells[0] && !cells[1] && !cells[2])) continue;
+        if (!within || (owner == index && !cells[0] && !cells[1] && !cells[2])) continue;
         for (int g = atoms->n_owned; g < atoms->n_local && !found; g++) {
             found = atoms->atom[g] == i;
-            for (int k = 0; k < 3; k++) found = found && atoms->shift[3 * g + k] == cells[k] - d->wrap[3 * i + k];
+            for (int k = 0; k < 3; k++) found = found && atoms->shift[3 * g + k] == cells[k] - wrap[k];
         }
         if (!found) fail_msg("domain %d lacks the image %d %d %d of atom %d", index, cells[0], cells[1], cells[2], i);
         n++;
     }
     return n;
+}
+
+// Own rows in the order of the system; ghosts are copies of the rows that they name; and each own row's copies are all ghosts that name it, in the
+// order of rows, domains and ghosts.
+static void check_tables(const decomposition *d)
+{
+    for (int k = 0; k < d->n_domains; k++) {
+        const domain_atoms *a = &d->domains[k];
+        int n_copies = 0, last = -1;
+        for (int r = 0; r < a->n_owned; r++) assert_true(r == 0 || a->atom[r] > a->atom[r - 1]);
+        for (int g = 0; g < a->n_local - a->n_owned; g++) {
+            const domain_atoms *source = &d->domains[a->source[g]];
+            assert_in_range(a->source_row[g], 0, source->n_owned - 1);
+            assert_int_equal(source->atom[a->source_row[g]], a->atom[a->n_owned + g]);
+            assert_true(g == 0 || a->atom[a->n_owned + g] >= a->atom[a->n_owned + g - 1]);
+        }
+        for (int s = 0; s < a->n_shared; s++) {
+            assert_true(a->shared[s] > last && a->holder_first[s + 1] > a->holder_first[s]);
+            last = a->shared[s];
+            for (int j = a->holder_first[s]; j < a->holder_first[s + 1]; j++, n_copies++) {
+                const domain_atoms *holder = &d->domains[a->holder[j]];
+                const int g = a->holder_row[j] - holder->n_owned;
+                assert_true(g >= 0 && holder->source[g] == k && holder->source_row[g] == last);
+                assert_true(j == a->holder_first[s] || a->holder[j] > a->holder[j - 1] ||
+                            (a->holder[j] == a->holder[j - 1] && a->holder_row[j] > a->holder_row[j - 1]));
+            }
+        }
+        for (int other = 0; other < d->n_domains; other++)
+            for (int g = 0; g < d->domains[other].n_local - d->domains[other].n_owned; g++)
+                n_copies -= d->domains[other].source[g] == k;
+        assert_int_equal(n_copies, 0);
+    }
 }
 
 // Ghosts of all domains against every image of every atom: cells smaller and larger than the reach, skewed, slabs, free.
@@ -337,12 +394,11 @@ static void test_ghosts(void **state)
         int32_t first_atom[2];
         mlff_batch batch;
         decomposition *d;
-        crew *threads;
         if (kind % 4 == 2) system->periodic[kind % 3] = 0;
         mlff_batch_from_system(system, first_atom, &batch);
-        assert_ok(crew_create(n_domains, false, &threads));
         assert_ok(decomposition_create(n_domains, (double[]){1, 3, 6}[kind / 4], 0.3, &d));
-        assert_ok(decomposition_make(d, threads, &batch));
+        assert_ok(decomposition_make(d, 1, &batch));
+        check_tables(d);
         int n_ghosts = 0, expected = 0;
         for (int k = 0; k < n_domains; k++) n_ghosts += d->domains[k].n_local - d->domains[k].n_owned;
         for (int i = 0; i < n_atoms; i++) {
@@ -353,10 +409,61 @@ static void test_ghosts(void **state)
         }
         assert_int_equal(n_ghosts, expected);
         decomposition_destroy(d);
-        crew_destroy(threads);
         mlff_system_destroy(system);
     }
     assert_true(n_inside > 100); // atoms that are ghosts of no domain
+}
+
+static void assert_same_rows(const domain_atoms *a, const domain_atoms *b)
+{
+    const size_t local = (size_t)a->n_local, ghosts = local - (size_t)a->n_owned, shared = (size_t)a->n_shared,
+                 copies = (size_t)a->holder_first[shared], size = sizeof(int32_t);
+    assert_true(a->n_owned == b->n_owned && a->n_local == b->n_local && a->n_shared == b->n_shared);
+    assert_memory_equal(a->atom, b->atom, local * size);
+    assert_memory_equal(a->shift, b->shift, 3 * local * size);
+    assert_memory_equal(a->source, b->source, ghosts * size);
+    assert_memory_equal(a->source_row, b->source_row, ghosts * size);
+    assert_memory_equal(a->shared, b->shared, shared * size);
+    assert_memory_equal(a->holder_first, b->holder_first, (shared + 1) * size);
+    assert_memory_equal(a->holder, b->holder, copies * size);
+    assert_memory_equal(a->holder_row, b->holder_row, copies * size);
+}
+
+// Lists by one thread and by several, first and after the atoms have moved; the last system has domains without atoms.
+static void test_shares(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        const int n_domains = (int[]){4, 8, 6}[kind], n_atoms = 30000;
+        mlff_system *system;
+        int32_t first_atom[2];
+        mlff_batch batch;
+        assert_ok(mlff_system_create(n_atoms, &system));
+        for (int c = 0; c < 3 && kind < 2; c++) system->cell[4 * c] = 60, system->periodic[c] = 1;
+        for (int i = 0; i < 3 * n_atoms; i++) system->positions[i] = 60 * base_random_uniform(6, (uint64_t)kind, (uint64_t)i);
+        for (int i = 0; i < n_atoms && kind == 2; i++)
+            system->positions[3 * i + 2] = i < n_atoms - 1 ? 0 : 900; // in a plane, but for one
+        for (int i = 0; i < n_atoms; i++) system->species[i] = 1;
+        mlff_batch_from_system(system, first_atom, &batch);
+        decomposition *by[3];
+        for (int t = 0; t < 3; t++) assert_ok(decomposition_create(n_domains, 4, 0.3, &by[t]));
+        for (int time = 0; time < 3; time++) {
+            for (int t = 0; t < 3; t++) assert_ok(decomposition_make(by[t], (int[]){1, 2, 7}[t], &batch));
+            check_tables(by[0]);
+            for (int t = 1; t < 3; t++)
+                for (int k = 0; k < n_domains; k++) assert_same_rows(&by[0]->domains[k], &by[t]->domains[k]);
+            for (int i = 0; i < 3 * n_atoms; i++) system->positions[i] += 3 * base_random_uniform(7, (uint64_t)time, (uint64_t)i);
+        }
+        // Of two atoms without meaning the first is named, whichever thread finds it.
+        system->positions[3 * 17001] = NAN;
+        system->positions[3 * 29000] = NAN;
+        for (int t = 0; t < 3; t++) {
+            assert_int_equal(decomposition_make(by[t], (int[]){1, 2, 7}[t], &batch), MLFF_ERR_VALUE);
+            assert_non_null(strstr(mlff_last_error(), "atom 17001 has a coordinate that is not finite"));
+            decomposition_destroy(by[t]);
+        }
+        mlff_system_destroy(system);
+    }
 }
 
 // The same bits again, however the steps are divided into runs.
@@ -532,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_estimated_errors),
         cmocka_unit_test(test_the_exchange_matters),
         cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_dynamics),
         cmocka_unit_test(test_dynamics_has_the_same_bits),
         cmocka_unit_test(test_failing_steps),
