@@ -442,7 +442,7 @@ static void test_lazy(void **state)
     close_model(&s);
 }
 
-// Models in one process, two of them alike, called in turns and closed in between; without virials of atoms, so that ghosts are images.
+// Models in one process, two of them alike, whose calls are interleaved, closed in between; without virials of atoms, so that ghosts are images.
 static void test_several(void **state)
 {
     (void)state;
