@@ -2,6 +2,7 @@
 """Relaxing many structures at once: the minima of ASE's optimizers, fixed atoms, cells, failures."""
 
 import os
+import signal
 import unittest
 
 import numpy as np
@@ -56,6 +57,21 @@ class TestMolecules(unittest.TestCase):
         self.assertEqual(relax([], ETHANOL, device="cpu"), [])
         with self.assertRaises(ValueError):
             relax(self.frames, ETHANOL, optimizer="newton")
+
+    def test_ctrl_c(self):
+        """What is ready is not lost, also where Ctrl-C comes with the last structure."""
+
+        class Interrupting(Atoms):
+            def copy(self):  # of the result
+                signal.raise_signal(signal.SIGINT)
+                return Atoms(self.numbers, self.positions)
+
+        for index, ends in ((5, ["converged"] * 6), (1, ["converged", "converged", "stopped"])):
+            frames = list(self.frames)
+            frames[index] = Interrupting(frames[index].numbers, frames[index].positions)
+            with self.assertRaises(KeyboardInterrupt) as caught:
+                relax(frames, ETHANOL, fmax=0.05, device="cpu", batch=1)
+            self.assertEqual([r.end for r in caught.exception.relaxed], ends)
 
 
 class TestCells(unittest.TestCase):

@@ -260,9 +260,14 @@ static void test_changed_labels(void **state)
     base_free(again);
     snprintf(two, sizeof two, "%s,%s", in_folder("moved.extxyz", ""), in_folder("moved.extxyz", ""));
     config = small_config(two);
+    assert_refused(run_with(&config, "twice", NULL, NULL), MLFF_ERR_VALUE, "moved.extxyz: has the same labels as ");
+    write_labels(in_folder("more.extxyz", ""), 60, 9, 0);
+    snprintf(two, sizeof two, "%s,%s", in_folder("moved.extxyz", ""), in_folder("more.extxyz", ""));
+    config = small_config(two);
     assert_refused(run_with(&config, "whole", NULL, NULL), MLFF_ERR_VALUE, "began with 1 file of labels, not with 2");
     remove_run("whole");
     unlink(in_folder("moved.extxyz", ""));
+    unlink(in_folder("more.extxyz", ""));
 }
 
 // Molecules without and cells with stress, energies of a third of the frames, two files of which trajectories have the same numbers, and an

@@ -81,6 +81,9 @@ def relax(
 
     Returns:
         One Relaxed for each structure, in their order.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C. As any exception that ends the run, its `relaxed` lists what was ready by then.
     """
     from ase.calculators.singlepoint import SinglePointCalculator
 
@@ -99,7 +102,6 @@ def relax(
     options.n_at_once = batch or (64 if info.device.kind == lib.CPU else 256)
     results: list[Relaxed | None] = [None] * len(given)
     index_of: dict[int, int] = {}
-    failures: list[BaseException] = []
 
     def next_system(_: int, out: int) -> int:
         try:
@@ -109,8 +111,7 @@ def relax(
             c_void_p.from_address(out).value = address
             return lib.OK
         except BaseException as problem:  # a callback cannot raise
-            failures.append(problem)
-            return lib.CALLBACK
+            return interrupts.keep(problem)
 
     def done(_: int, address: int, result: int) -> int:
         try:
@@ -126,8 +127,7 @@ def relax(
             results[k] = Relaxed(atoms, _ENDS[relaxed.end], relaxed.n_steps, relaxed.start_energy, relaxed.largest_force, error)
             return lib.OK
         except BaseException as problem:
-            failures.append(problem)
-            return lib.CALLBACK
+            return interrupts.keep(problem)
 
     interrupts = Interrupts()
     stopped = s.RELAX_STOPPED(lambda _: int(interrupts.pending))
@@ -138,10 +138,6 @@ def relax(
     finally:
         for address in index_of:
             lib.core.mlff_system_destroy(address)
-    if interrupts.pending:
-        raise KeyboardInterrupt
-    if failures:
-        raise failures[0]
-    if status != lib.OK:
-        lib.raise_status(status)
-    return [result for result in results if result is not None]
+    ready = [result for result in results if result is not None]
+    interrupts.finish(status, ready, "relaxed")
+    return ready

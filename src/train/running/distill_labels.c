@@ -58,10 +58,16 @@ static mlff_status note_labels(distill *d, const char *name, const mlff_dataset 
 {
     mlff_status status = MLFF_OK;
     char hash[SHA256_TEXT_BYTES];
-    const char *comma = d->labels.length > 0 ? "," : "";
+    const char *comma = d->labels.length > 0 ? "," : "", *other = d->labels.text;
     if (strchr(name, ','))
         return mlff_fail(MLFF_ERR_USAGE, "%s: names of files are separated by commas, and this one has a comma; rename it", name);
     MLFF_TRY(hash_labels(dataset, hash));
+    for (const char *known = d->labels_hash.text; known && *known; known += strcspn(known, ","), known += *known == ',') {
+        if (strncmp(known, hash, sizeof hash - 1) == 0)
+            return mlff_fail(MLFF_ERR_VALUE, "%s: has the same labels as %.*s; give each file once", name,
+                             (int)strcspn(other, ","), other);
+        other += strcspn(other, ",") + 1;
+    }
     base_text_add(&d->labels, "%s%s", comma, name);
     base_text_add(&d->labels_hash, "%s%s", comma, hash);
     MLFF_TRY(d->labels.status);
