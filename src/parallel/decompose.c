@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // decompose.c: who owns an atom, and ghosts.
 //
-// Threads take shares of the atoms, runs of them in their order, and then put together what the shares have found, also in their order: no
-// list depends on the number of threads. A decomposition reads the atoms once; the GPUs wait for it.
+// Threads sort shares of the atoms, runs of them in their order, and then put together what was found in each, also in their order: no list
+// depends on the number of threads or shares. A decomposition reads the atoms once; the GPUs wait for it.
 #include "parallel/decompose.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@
 
 // Planes are placed again when the largest domain owns so much more than its share, or than it owned just after the last time.
 #define IMBALANCE 1.05
-// Threads for each domain, as far as there are cores, and in all. A thread that is woken takes as long as some thousand atoms.
-enum { THREADS_OF_A_DOMAIN = 4, MAX_SHARES = 64, ATOMS_OF_A_SHARE = 4096 };
+// Shares for each domain, and in all. To wake a thread takes as long as some thousand atoms.
+enum { SHARES_OF_A_DOMAIN = 4, MAX_SHARES = 64, ATOMS_OF_A_SHARE = 4096 };
 
 mlff_status decomposition_create(int n_domains, double cutoff, double skin, decomposition **decomposition_out)
 {
@@ -25,7 +25,7 @@ mlff_status decomposition_create(int n_domains, double cutoff, double skin, deco
     d->reach = cutoff + skin + 1e-9;
     d->skin = skin;
     d->domains = base_alloc((size_t)n_domains, sizeof *d->domains, "domains");
-    d->most_shares = n_domains * THREADS_OF_A_DOMAIN < MAX_SHARES ? n_domains * THREADS_OF_A_DOMAIN : MAX_SHARES;
+    d->most_shares = n_domains * SHARES_OF_A_DOMAIN < MAX_SHARES ? n_domains * SHARES_OF_A_DOMAIN : MAX_SHARES;
     d->shares = base_alloc((size_t)d->most_shares * (size_t)n_domains, sizeof *d->shares, "domains");
     if (!d->domains || !d->shares) {
         decomposition_destroy(d);
@@ -187,14 +187,15 @@ typedef struct making {
     size_t bad[MAX_SHARES], end[MAX_SHARES]; // the first atom of a share that is too far away, or its end
 } making;
 
-static void sort_share(void *context, const team_member *member)
+static void sort_shares(void *context, const team_member *member)
 {
     making *m = context;
-    decomposition *d = m->d;
-    const size_t n = (size_t)d->n_atoms, s = (size_t)member->thread, parts = (size_t)member->n;
-    if (s == 0) d->n_shares = member->n;
-    m->end[s] = n * (s + 1) / parts;
-    m->status[s] = sort_atoms(d, m->positions, n * s / parts, m->end[s], d->shares + s * (size_t)d->n_domains, &m->bad[s]);
+    const decomposition *d = m->d;
+    const size_t n = (size_t)d->n_atoms, parts = (size_t)d->n_shares;
+    for (size_t s = (size_t)member->thread; s < parts; s += (size_t)member->n) {
+        m->end[s] = n * (s + 1) / parts;
+        m->status[s] = sort_atoms(d, m->positions, n * s / parts, m->end[s], d->shares + s * (size_t)d->n_domains, &m->bad[s]);
+    }
 }
 
 static mlff_status refuse_atom(const decomposition *d, const double *positions, size_t i)
@@ -211,9 +212,9 @@ static mlff_status refuse_atom(const decomposition *d, const double *positions, 
 static mlff_status sort_all(making *m)
 {
     decomposition *d = m->d;
-    int n = d->n_atoms / ATOMS_OF_A_SHARE + 1;
-    n = n < d->most_shares ? n : d->most_shares;
-    team_run(n < m->n_threads ? n : m->n_threads, sort_share, m);
+    const int n = d->n_atoms / ATOMS_OF_A_SHARE + 1;
+    d->n_shares = n < d->most_shares ? n : d->most_shares;
+    team_run(m->n_threads < d->n_shares ? m->n_threads : d->n_shares, sort_shares, m);
     for (int s = 0; s < d->n_shares; s++) {
         if (m->status[s] != MLFF_OK) return mlff_fail(m->status[s], "out of memory: domains of %d atoms", d->n_atoms);
         if (m->bad[s] < m->end[s]) return refuse_atom(d, m->positions, m->bad[s]);
@@ -351,7 +352,7 @@ mlff_status decomposition_make(decomposition *d, int n_threads, const mlff_batch
     for (int k = 0; k < d->n_domains; k++)
         if (count_owned(d, k) == 0) drop_ghosts(d, k);
     for (int k = 0; k < d->n_domains; k++) MLFF_TRY(reserve_domain(d, k));
-    team_run(d->n_shares, fill_domains, d);
+    team_run(m.n_threads < d->n_shares ? m.n_threads : d->n_shares, fill_domains, d);
     d->n_made = n_made + 1;
 done:
     return status;

@@ -56,10 +56,10 @@ typedef struct decomposition {
     double *positions;    /* [n_atoms][3] Å, when it was made */
     double cell[9];       /* as given */
     unsigned char periodic[3];
-    double *sampled, *sample; /* fractions of some atoms, [][3]; those along one axis in a part of the cell */
-    domain_atoms *domains;    /* [n_domains] */
-    int n_shares, most_shares;
-    domain_share *shares; /* [n_shares][n_domains] */
+    double *sampled, *sample;  /* fractions of some atoms, [][3]; those along one axis in a part of the cell */
+    domain_atoms *domains;     /* [n_domains] */
+    int n_shares, most_shares; /* runs of atoms that threads sort */
+    domain_share *shares;      /* [n_shares][n_domains] */
     size_t positions_capacity, sampled_capacity, sample_capacity, plane_capacity[3];
 } decomposition;
 
