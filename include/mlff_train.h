@@ -425,6 +425,12 @@ MLFF_API mlff_status mlff_trainer_run(mlff_trainer *trainer, int64_t n_steps, in
 /* Errors of the averaged weights over a dataset. Fails as mlff_trainer_create. */
 MLFF_API mlff_status mlff_trainer_validate(mlff_trainer *trainer, const mlff_dataset *data, mlff_training_errors *errors_out);
 
+/* Mean absolute force errors by atomic number of the last validation, eV/Å; NaN for elements that it has no labelled atoms of, and
+ * for all of them before the first validation and on GPUs, which sum up the errors of all atoms together. */
+MLFF_API void mlff_trainer_element_errors(const mlff_trainer *trainer, double force_mae_out[119]);
+/* For people: "H 3.1, C 6.4, O 5.9 meV/Å", "" without any. Returns `text`. */
+MLFF_API const char *mlff_element_errors_text(const double force_mae[119], char text[96]);
+
 /* Tells the plateau schedule the value it follows (a validation's loss or force error). */
 MLFF_API void mlff_trainer_report(mlff_trainer *trainer, double value);
 
@@ -477,6 +483,7 @@ typedef struct mlff_fit_progress {
         best;          /* validation of the best weights so far: lowest force MAE, without forces energy MAE; from the first
                                 * validation with a raised energy_weight (energy_boost) on, lowest loss since */
     int64_t best_step; /* 0: none yet */
+    const double *element_force_mae; /* [119] of the last validation, as mlff_trainer_element_errors */
 } mlff_fit_progress;
 /* Not 0 ends the run: a checkpoint is written and the call fails with MLFF_ERR_INTERRUPTED. */
 typedef int (*mlff_fit_callback)(void *context, const mlff_fit_progress *progress);

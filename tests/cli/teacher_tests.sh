@@ -239,6 +239,8 @@ test_distill_labels() {
     run 1 $distill -o whole.run
     says 'against the labels of 10 held-out structures'
     says 'held_out +passed' && says 'stability.hot' && says 'core'
+    says '^train .* structures/s, best [0-9.]+ meV/Å \(last: H [0-9.]+, C [0-9.]+, O [0-9.]+ meV/Å\), [0-9]+ s left'
+    says '"force_mae_H_ev_per_angstrom": [0-9.]+, "force_mae_C_ev_per_angstrom": [0-9.]+, "force_mae_O_ev' whole.run/history.jsonl
     grep -q '^verdict.* speed' out && fail "a speed without a teacher"
     run 0 info whole.run/student.safetensors
     says 'training.data +100 structures of labels.extxyz$' && says 'training.data_hash +[0-9a-f]{64}'

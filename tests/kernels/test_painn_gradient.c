@@ -329,6 +329,8 @@ static void test_evaluate_is_the_evaluator(void **state)
         expected.energy_square += delta * delta;
         for (int a = 0; a < 3 * n; a++) {
             double error = r.r.forces[a] - frames.labels[k].forces[a];
+            expected.force_by_element[frames.systems[k]->species[a / 3]] += fabs(error);
+            expected.n_by_element[frames.systems[k]->species[a / 3]]++;
             expected.force_absolute += fabs(error);
             expected.force_square += error * error;
         }
@@ -346,6 +348,13 @@ static void test_evaluate_is_the_evaluator(void **state)
     for (int k = 0; k < 5; k++)
         if (!(fabs(pairs[k][0] - pairs[k][1]) <= 1e-12 * pairs[k][1]))
             fail_msg("sum %d: %.15g, expected %.15g", k, pairs[k][0], pairs[k][1]);
+    int n_elements = 0;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        n_elements += sums.n_by_element[z] > 0;
+        assert_int_equal(sums.n_by_element[z], expected.n_by_element[z]);
+        assert_true(fabs(sums.force_by_element[z] - expected.force_by_element[z]) <= 1e-12 * expected.force_absolute);
+    }
+    assert_true(n_elements > 1);
     train_set_free(set);
     train_frames_free(&frames);
     mlff_evaluator_destroy(evaluator);

@@ -154,6 +154,9 @@ static void test_steps(void **state)
     for (int k = 0; k < 7; k++)
         if (!(fabs(pairs[k][0] - pairs[k][1]) <= 1e-5 * pairs[k][0]))
             fail_msg("sum %d: %.12g, reference %.12g", k, pairs[k][1], pairs[k][0]);
+    assert_memory_equal(errors[0].n_by_element, errors[1].n_by_element, sizeof errors[0].n_by_element);
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        assert_true(fabs(errors[0].force_by_element[z] - errors[1].force_by_element[z]) <= 1e-5 * errors[0].force_absolute);
     assert_true(sums[1].finite && sums[1].n_steps == 3 && sums[1].n_frames == 24 && sums[1].n_atoms == sums[0].n_atoms);
     assert_true(errors[1].n_steps == 1 && errors[1].n_frames == set->n_frames && errors[1].n_stresses == errors[0].n_stresses);
     double moved = 0;

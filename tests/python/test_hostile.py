@@ -165,6 +165,10 @@ class Hostile(unittest.TestCase):
         good = json.dumps({"step": 1, "training": {"loss": 1.0, "force_mae_ev_per_ang": None}, "validation": {}})
         path.write_text(f"{good}\n{good}\n")
         self.assertEqual(read_history(path)["training_loss"].tolist(), [1, 1])
+        # A run that began on a GPU, which does not tell elements apart, and went on on a CPU.
+        of_cpu = good.replace('"validation": {}', '"validation": {"force_mae_H_ev_per_angstrom": 2}')
+        path.write_text(good + "\n" + of_cpu + "\n")
+        np.testing.assert_array_equal(read_history(path)["validation_force_mae_H"], [np.nan, 2])
         for line in ("{", "[]", "1", "{}", '{"step": 2, "training": 5, "validation": {}}', '{"step": [1], "training": {}, "validation": {}}',
                      '{"step": "x", "training": {}, "validation": {}}', "[" * 100000, "\udcff", '{"step": 2, "training": {}, "validation": {}}'):  # fmt: skip
             path.write_bytes(f"{good}\n{line}\n".encode("utf-8", "surrogateescape"))

@@ -51,6 +51,9 @@ class Training(unittest.TestCase):
             after = whole.validate(other)
             self.assertLess(after.force_mae, 0.7 * before.force_mae)
             self.assertTrue(np.isnan(errors.stress_mae) and errors.n_frames > 0)
+            by_element = whole.element_errors()
+            self.assertEqual(list(by_element), ["Cu"])
+            self.assertAlmostEqual(by_element["Cu"], after.force_mae, delta=1e-12)
             again = Trainer(student(), data, **settings)
             again.restore(path)
             self.assertEqual(again.step, 60)
@@ -113,6 +116,7 @@ class Distilling(unittest.TestCase):
             self.assertEqual(run.history["step"][-1], 60)
             self.assertTrue(np.isfinite(run.history["validation_force_mae"]).all())
             self.assertEqual(read_history(out / "history.jsonl").keys(), run.history.keys())
+            np.testing.assert_allclose(run.history["validation_force_mae_Cu"], run.history["validation_force_mae"], rtol=1e-8)
             self.assertTrue(np.isfinite(energy(run.student(), atoms)))
             with self.assertRaises(MlffValueError):  # other settings
                 distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", **{**settings, "n_steps": 61})

@@ -151,7 +151,9 @@ static void test_learns(void **state)
         assert_true(info.trained);
         mlff_evaluator *evaluator = NULL;
         assert_int_equal(mlff_evaluator_create(model, NULL, &evaluator), MLFF_OK);
-        double sum = 0;
+        double sum = 0, by_element[119], found[119] = {0};
+        char text[96], expected[96];
+        mlff_trainer_element_errors(trainer, by_element);
         for (int64_t k = 0; k < 8; k++) {
             mlff_system *system = NULL;
             mlff_batch batch;
@@ -160,10 +162,21 @@ static void test_learns(void **state)
             assert_int_equal(mlff_dataset_get(other, k, &system), MLFF_OK);
             mlff_batch_from_system(system, first, &batch);
             assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.forces = forces}), MLFF_OK);
-            for (int c = 0; c < 9; c++) sum += fabs(forces[c] - system->label_forces[c]) / 72;
+            for (int c = 0; c < 9; c++) {
+                const int z = system->species[c / 3];
+                sum += fabs(forces[c] - system->label_forces[c]) / 72;
+                found[z] += fabs(forces[c] - system->label_forces[c]) / (z == 1 ? 48 : 24);
+            }
             mlff_system_destroy(system);
         }
         assert_true(fabs(sum - after.force_mae) < 1e-5 * before.force_mae); // float32 on both sides
+        for (int z = 0; z < 119; z++)
+            if (z == 1 || z == 8)
+                assert_true(fabs(by_element[z] - found[z]) < 1e-5 * before.force_mae);
+            else
+                assert_true(isnan(by_element[z]));
+        snprintf(expected, sizeof expected, "H %.1f, O %.1f meV/Å", 1e3 * by_element[1], 1e3 * by_element[8]);
+        assert_string_equal(mlff_element_errors_text(by_element, text), expected);
         mlff_evaluator_destroy(evaluator);
         mlff_model_destroy(model);
         mlff_trainer_destroy(trainer);

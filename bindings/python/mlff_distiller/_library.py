@@ -153,6 +153,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_trainer_destroy": ("void", [_P]),
     "mlff_trainer_run": (None, [_P, c_int64, _P, POINTER(s.mlff_training_errors)]),
     "mlff_trainer_validate": (None, [_P, _P, POINTER(s.mlff_training_errors)]),
+    "mlff_trainer_element_errors": ("void", [_P, _P]),
     "mlff_trainer_report": ("void", [_P, c_double]),
     "mlff_trainer_step": (c_int64, [_P]),
     "mlff_trainer_learning_rate": (c_double, [_P]),

@@ -171,6 +171,13 @@ class Trainer:
         return _errors(row)
 
     @exclusive
+    def element_errors(self) -> dict[str, float]:
+        """Mean absolute force errors of the last validation by element, eV/Å; empty before it, and on a GPU."""
+        errors = np.empty(119)
+        lib.core.mlff_trainer_element_errors(self._handle, errors.ctypes.data)
+        return {lib.core.mlff_element_symbol(z).decode(): float(errors[z]) for z in np.flatnonzero(~np.isnan(errors))}
+
+    @exclusive
     def report(self, value: float) -> None:
         """Tells the plateau schedule the value it follows."""
         lib.core.mlff_trainer_report(self._handle, value)
@@ -208,9 +215,12 @@ class Trainer:
 def read_history(path: str | os.PathLike[str]) -> dict[str, Array]:
     """A run's history.jsonl as arrays by name: step, learning_rate, training_force_mae, validation_energy_mae, ...
 
-    Energies are eV/atom, forces eV/Å, stress eV/Å³; NaN where there is no label.
+    Energies are eV/atom, forces eV/Å, stress eV/Å³; NaN where there is no label. Force errors by element, validation_force_mae_H, ...,
+    are NaN in lines that a GPU wrote.
     """
     columns: dict[str, list[float]] = {}
+    elements: dict[str, dict[int, float]] = {}
+    n_lines = 0
     for number, line in enumerate(pathlib.Path(path).read_bytes().splitlines(), 1):
         try:
             row = json.loads(line)
@@ -220,11 +230,15 @@ def read_history(path: str | os.PathLike[str]) -> dict[str, Array]:
             numbers = {key: float("nan") if value is None else float(value) for key, value in flat.items()}
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             raise MlffFormatError(f"{path}:{number}: not a line of a run's history (an object with training and validation)") from None
+        for key in [key for key in numbers if key.startswith("validation_force_mae_")]:
+            elements.setdefault(key, {})[number] = numbers.pop(key)
         if columns and list(columns) != list(numbers):
             raise MlffFormatError(f"{path}:{number}: not of the same numbers as the lines before it")
         for key, value in numbers.items():
             columns.setdefault(key, []).append(value)
-    return {key: np.array(values) for key, values in columns.items()}
+        n_lines = number
+    by_element = {key: np.array([row.get(k, np.nan) for k in range(1, n_lines + 1)]) for key, row in elements.items()}
+    return {**{key: np.array(values) for key, values in columns.items()}, **by_element}
 
 
 @dataclass(frozen=True)

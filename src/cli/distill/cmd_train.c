@@ -252,13 +252,14 @@ done:
 static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
-    char text[96];
+    char text[96], elements[96];
     run->errors = p->best;
+    mlff_element_errors_text(p->element_force_mae, elements);
     if (p->validated && !run->to_json) {
         cli_progress_clear();
         if (p->step == p->n_steps || p->best_step == p->step)
-            printf("step %9" PRId64 "  %s  (validation%s)\n", p->step, mlff_training_errors_text(&p->validation, text),
-                   p->best_step == p->step ? ", best so far" : "");
+            printf("step %9" PRId64 "  %s%s%s  (validation%s)\n", p->step, mlff_training_errors_text(&p->validation, text),
+                   elements[0] ? "; by element " : "", elements, p->best_step == p->step ? ", best so far" : "");
         fflush(stdout);
     }
     cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %s, %.0f s left", p->step, p->n_steps,

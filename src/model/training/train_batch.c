@@ -126,6 +126,7 @@ static double forces_term(train_batch *batch, int k, const mlff_loss *loss, trai
     const train_set *set = batch->set;
     int32_t frame = batch->frames[k];
     const double *label = set->forces + 3 * set->first_atom[frame];
+    const int32_t *species = set->species + set->first_atom[frame];
     int n = batch->first_atom[k + 1] - batch->first_atom[k];
     if (isnan(label[0])) return 0;
     double sum = 0, limit = loss->huber_forces;
@@ -137,7 +138,9 @@ static double forces_term(train_batch *batch, int k, const mlff_loss *loss, trai
             delta[a] = force[a] - label[3 * (size_t)i + a];
             square += delta[a] * delta[a];
             sums->force_absolute += fabs(delta[a]);
+            sums->force_by_element[species[i]] += fabs(delta[a]);
         }
+        sums->n_by_element[species[i]] += 3;
         sums->force_square += square;
         double size = sqrt(square), slope = 2 * factor;
         if (limit > 0 && size > limit) {
@@ -224,5 +227,9 @@ void train_sums_add(train_sums *sums, const train_sums *more)
     sums->n_energies += more->n_energies;
     sums->n_force_components += more->n_force_components;
     sums->n_stresses += more->n_stresses;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        sums->force_by_element[z] += more->force_by_element[z];
+        sums->n_by_element[z] += more->n_by_element[z];
+    }
     sums->finite = sums->finite && more->finite;
 }

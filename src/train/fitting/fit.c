@@ -28,7 +28,7 @@ mlff_fit_options mlff_fit_options_default(void)
 
 // ---- history --------------------------------------------------------------------------------------------------------
 
-static void add_errors(base_text *line, const char *key, const mlff_training_errors *e)
+static void add_errors(base_text *line, const char *key, const mlff_training_errors *e, const double *by_element)
 {
     base_text_add(line, ", \"%s\": {", key);
     record_integer(line, true, "structures", e->n_frames);
@@ -38,6 +38,12 @@ static void add_errors(base_text *line, const char *key, const mlff_training_err
     record_number(line, false, "force_mae_ev_per_angstrom", e->force_mae);
     record_number(line, false, "force_rmse_ev_per_angstrom", e->force_rmse);
     record_number(line, false, "stress_mae_ev_per_angstrom3", e->stress_mae);
+    for (int z = 1; by_element && z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        char name[48];
+        if (isnan(by_element[z])) continue;
+        snprintf(name, sizeof name, "force_mae_%s_ev_per_angstrom", mlff_element_symbol(z));
+        record_number(line, false, name, by_element[z]);
+    }
     base_text_add(line, "}");
 }
 
@@ -48,8 +54,8 @@ static mlff_status add_history(fit *f)
     record_integer(&f->history, true, "step", p->step);
     record_number(&f->history, false, "epoch", (double)p->step / (double)f->trainer->per_epoch);
     record_number(&f->history, false, "learning_rate", p->learning_rate);
-    add_errors(&f->history, "training", &p->training);
-    add_errors(&f->history, "validation", &p->validation);
+    add_errors(&f->history, "training", &p->training, NULL);
+    add_errors(&f->history, "validation", &p->validation, f->trainer->element_force_mae);
     record_number(&f->history, false, "structures_per_s", p->structures_per_s);
     record_number(&f->history, false, "elapsed_s", p->elapsed_s);
     base_text_add(&f->history, "}\n");
@@ -129,6 +135,7 @@ static void update_progress(fit *f, int validated)
     p->remaining_s = t->step > f->first_step ? seconds * (double)(p->n_steps - t->step) / (double)(t->step - f->first_step) : NAN;
     p->best = t->best;
     p->best_step = t->best_step;
+    p->element_force_mae = t->element_force_mae;
 }
 
 // Calls the caller back; MLFF_ERR_INTERRUPTED, with the checkpoint written, if it asks to stop.
@@ -224,6 +231,25 @@ const char *mlff_training_errors_text(const mlff_training_errors *errors, char t
     if (isfinite(errors->force_mae)) length = (size_t)base_format(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
     if (isfinite(errors->energy_mae))
         base_format(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
+    return text;
+}
+
+// As many elements as there is room for.
+const char *mlff_element_errors_text(const double force_mae[119], char text[96])
+{
+    static const char more[] = ", …", unit[] = " meV/Å";
+    size_t length = 0;
+    text[0] = 0;
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        char one[40];
+        if (isnan(force_mae[z])) continue;
+        const size_t added =
+            (size_t)base_format(one, sizeof one, "%s%s %.1f", length ? ", " : "", mlff_element_symbol(z), 1e3 * force_mae[z]);
+        const bool is_full = length + added + sizeof more + sizeof unit > 96;
+        length += (size_t)snprintf(text + length, 96 - length, "%s", is_full ? more : one);
+        if (is_full) break;
+    }
+    if (length > 0) snprintf(text + length, 96 - length, "%s", unit);
     return text;
 }
 

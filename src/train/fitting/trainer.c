@@ -241,6 +241,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->options = chosen;
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) t->element_force_mae[z] = NAN;
     MLFF_TRY(build_set(model, &chosen.loss, data, chosen.n_threads, &t->set));
     if (helper_begin(&hashing)) // while the data go to the device
         helper_start(&hashing, hash_data, t);
@@ -401,8 +402,16 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
     const mlff_loss loss = loss_of_step(t, t->step);
     MLFF_TRY(t->backend->evaluate(t->backend, t->validation_set, &loss, &sums));
     *errors_out = errors_of(t->model, &sums);
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        t->element_force_mae[z] =
+            t->model->energy_unit / t->model->length_unit * ratio(sums.force_by_element[z], sums.n_by_element[z]);
 done:
     return status;
+}
+
+void mlff_trainer_element_errors(const mlff_trainer *t, double force_mae_out[119])
+{
+    memcpy(force_mae_out, t->element_force_mae, sizeof t->element_force_mae);
 }
 
 void mlff_trainer_report(mlff_trainer *t, double value)

@@ -27,6 +27,7 @@ struct mlff_trainer {
     const mlff_dataset *validated; /* the dataset that validation_set was built from */
     int64_t validated_size;
     train_set *validation_set;
+    double element_force_mae[MLFF_MAX_ATOMIC_NUMBER + 1]; /* of the last validation, eV/Å; NaN without such atoms */
 };
 
 /* Whether the weight of the energy is multiplied by energy_boost at this step. */
