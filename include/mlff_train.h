@@ -525,16 +525,16 @@ typedef struct mlff_force_field {
     void *context;
 } mlff_force_field;
 
-/* Energy and forces of one structure by a teacher: an mlff_force_function whose context is the mlff_teacher. Fails as
- * mlff_teacher_compute, or as the structure's label does. */
+/* Energy and forces of one structure by a teacher, and nothing else that its labels have: an mlff_force_function whose context is the
+ * mlff_teacher. Fails as mlff_teacher_compute, or as the structure's label does. */
 MLFF_API mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces);
 
 typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR_NOT_MEASURED = 2 } mlff_bar_state;
 
 /* One requirement and what was measured. A bar that was asked for and could not be measured fails the verdict. */
 typedef struct mlff_bar {
-    const char *name;   /* "error.forces", "error.energy", "baseline", "speed", "stability.nve", "stability.hot", "core",
-                           "structure", "spectrum" */
+    const char *name;   /* "held_out", "error.forces", "error.energy", "baseline", "speed", "speed.batch", "stability.nve",
+                           "stability.hot", "core", "structure", "spectrum" */
     const char *unit;   /* "meV/Å"; "" for a pure number */
     double value;       /* NaN: not measured */
     double uncertainty; /* half width of the 95 % interval; NaN where there is none */
@@ -560,7 +560,8 @@ typedef struct mlff_verdict_options {
     double max_force_error;    /* eV/Å, mean absolute over structures without a force above 20 eV/Å; 0.05 */
     double max_energy_error;   /* eV/atom; 0.005 */
     double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */
-    double min_speed;          /* teacher's time over the student's; 1; 0 leaves the bar out where there is no teacher */
+    double min_speed; /* teacher's time over the student's, of one structure a call and of many (32, on a GPU 256, or as many as
+                                  have 2048, on a GPU 32,768 atoms; not of structures that are larger than half of that); 1; 0 leaves the bar out where there is no teacher */
     int (*callback)(void *context, const char *what, double fraction); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
     const mlff_samples *systems; /* the bars but those of errors are measured on each (16 at most), named by its origin; NULL: on

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "mlff_train.h"
+#include "train/teachers/teacher.h"
 
 static mlff_system *molecule(const char *name)
 {
@@ -348,6 +349,42 @@ static void test_ensemble(void **state)
     mlff_model_destroy(model);
 }
 
+// Energies and forces alone are those of labels; an ensemble's deviations too. A structure that fails fails the call, as a label does.
+static void test_forces_alone(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    mlff_teacher *teacher;
+    mlff_system *systems[3] = {molecule("ethanol"), molecule("h2o"), molecule("methane")};
+    mlff_label labels[3];
+    double energies[3], forces[3 * 17], deviations[3 * 17], energy;
+    assert_ok(mlff_model_create("ani", (mlff_setting[]){{"n_members", "3"}, {0}}, &model));
+    assert_ok(mlff_teacher_create_model(model, NULL, &teacher));
+    assert_ok(mlff_teacher_compute(teacher, (const mlff_system *const *)systems, 3, labels));
+    for (int with = 0; with < 2; with++) {
+        const double *f = forces, *d = deviations;
+        assert_ok(teacher_forces(teacher, systems, 3, energies, forces, with ? deviations : NULL));
+        for (int k = 0; k < 3; k++) {
+            double largest = 0;
+            assert_true(fabs(energies[k] - labels[k].energy) < 1e-4); // float32 sums of 4000 eV
+            for (int a = 0; a < 3 * systems[k]->n_atoms; a++) assert_true(fabs(f[a] - labels[k].forces[a]) < 1e-4);
+            for (int i = 0; i < systems[k]->n_atoms && with; i++)
+                largest = fmax(largest, sqrt(pow(d[3 * i], 2) + pow(d[3 * i + 1], 2) + pow(d[3 * i + 2], 2)));
+            if (with) assert_true(fabs(largest - labels[k].force_deviation) < 1e-4 * largest);
+            f += 3 * systems[k]->n_atoms, d += 3 * systems[k]->n_atoms;
+        }
+    }
+    systems[1]->species[0] = 92;
+    assert_int_equal(mlff_teacher_forces(teacher, systems[1], &energy, forces), MLFF_ERR_ELEMENT);
+    assert_non_null(strstr(mlff_last_error(), "does not know U"));
+    for (int k = 0; k < 3; k++) {
+        mlff_label_clear(&labels[k]);
+        mlff_system_destroy(systems[k]);
+    }
+    mlff_teacher_destroy(teacher);
+    mlff_model_destroy(model);
+}
+
 static mlff_status spring(void *context, const mlff_system *system, double *energy, double *forces)
 {
     const int *fail_on = context;
@@ -370,6 +407,12 @@ static void test_function(void **state)
     assert_true(labels[0].status == MLFF_OK && labels[0].energy == 1.5 && labels[0].forces[8] == 8);
     assert_true(labels[1].status == MLFF_ERR_CALLBACK && strcmp(labels[1].problem, "not this one") == 0);
     assert_true(labels[2].status == MLFF_ERR_VALUE && strstr(labels[2].problem, "not finite"));
+    // A function's label that failed is the call's failure.
+    double energy, forces[15];
+    assert_int_equal(mlff_teacher_forces(teacher, systems[1], &energy, forces), MLFF_ERR_CALLBACK);
+    assert_string_equal(mlff_last_error(), "not this one");
+    assert_ok(mlff_teacher_forces(teacher, systems[0], &energy, forces));
+    assert_true(energy == 1.5 && forces[8] == 8);
     for (int k = 0; k < 3; k++) {
         mlff_label_clear(&labels[k]);
         mlff_system_destroy(systems[k]);
@@ -393,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_xtb_forces),   cmocka_unit_test(test_xtb_energies),   cmocka_unit_test(test_xtb_batch),
         cmocka_unit_test(test_xtb_crash),    cmocka_unit_test(test_xtb_no_process), cmocka_unit_test(test_xtb_timeout),
         cmocka_unit_test(test_xtb_periodic), cmocka_unit_test(test_model),          cmocka_unit_test(test_model_in_calls),
-        cmocka_unit_test(test_ensemble),     cmocka_unit_test(test_function),       cmocka_unit_test(test_names)};
+        cmocka_unit_test(test_ensemble),     cmocka_unit_test(test_forces_alone),   cmocka_unit_test(test_function),
+        cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -217,8 +217,8 @@ static void test_verdicts(void **state)
 
     // The student is its teacher: structure and spectrum agree within the teacher's own noise.
     assert_int_equal(mlff_verdict_create(student, &same, test, rest, &options, &verdict), MLFF_OK);
-    static const char *const all[] = {"error.forces",  "error.energy", "speed",   "stability.nve",
-                                      "stability.hot", "structure",    "spectrum"};
+    static const char *const all[] = {"error.forces",  "error.energy",  "speed",     "speed.batch",
+                                      "stability.nve", "stability.hot", "structure", "spectrum"};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) assert_bar(verdict, all[k], MLFF_BAR_PASSED);
     assert_null(strstr(find_bar(verdict, "error.energy")->text, "shifted"));
     const double ratio = find_bar(verdict, "speed")->value;
@@ -309,6 +309,50 @@ static void test_verdicts(void **state)
     mlff_model_destroy(student);
     mlff_dataset_destroy(test);
     mlff_system_destroy(rest);
+}
+
+// An ensemble beside itself: what a verdict times of a teacher is energies and forces, as of the student, and no deviations of the members
+// (which took 2.1 times as long). Its error is 0, and is told in units of the members' deviations.
+static void test_speed_of_an_ensemble(void **state)
+{
+    (void)state;
+    mlff_model *ensemble;
+    mlff_teacher *teacher;
+    mlff_teacher_info info;
+    mlff_verdict *verdict;
+    mlff_dataset *test;
+    mlff_system *start;
+    mlff_label label;
+    mlff_teacher_options one = mlff_teacher_options_default();
+    mlff_verdict_options options = mlff_verdict_options_default();
+    one.n_threads = options.n_threads = 1;
+    options.nve_ps = options.hot_ps = options.compare_ps = 0;
+    assert_ok(mlff_model_create("ani", (mlff_setting[]){{"n_members", "4"}, {"elements", "H,O"}, {0}}, &ensemble));
+    assert_ok(mlff_teacher_create_model(ensemble, &one, &teacher));
+    mlff_teacher_info_get(teacher, &info);
+    assert_ok(mlff_system_build("h2o", 0, 0, &start));
+    assert_ok(mlff_dataset_create(&test));
+    assert_ok(mlff_teacher_compute(teacher, (const mlff_system *const *)&start, 1, &label));
+    assert_ok(mlff_dataset_add(test, start, &(mlff_labels){.energy = label.energy, .forces = label.forces, .weight = 1}));
+    const mlff_force_field field = {info.name, mlff_teacher_forces, teacher};
+    assert_ok(mlff_verdict_create(ensemble, &field, test, start, &options, &verdict));
+    static const char *const names[] = {"speed", "speed.batch"};
+    for (int k = 0; k < 2; k++) {
+        const mlff_bar *bar = find_bar(verdict, names[k]);
+        printf("%s %.2f: %s\n", names[k], bar->value, bar->text);
+        assert_non_null(
+            strstr(bar->text, k ? "32 structures of 3 atoms a call" : "energy and forces of 3 atoms, one structure a call"));
+        // 1, and what else is done on a shared machine; sanitizers make the copying around calls slow
+        if (!SUPPORT_SANITIZED) assert_true(bar->value > 0.6 && bar->value < 1.6);
+    }
+    assert_non_null(strstr(find_bar(verdict, "error.forces")->text, "0.00 x the spread of the teacher's members"));
+    assert_true(verdict->teacher_spread > 0 && verdict->teacher_spread < label.force_deviation);
+    mlff_label_clear(&label);
+    mlff_verdict_destroy(verdict);
+    mlff_dataset_destroy(test);
+    mlff_system_destroy(start);
+    mlff_teacher_destroy(teacher);
+    mlff_model_destroy(ensemble);
 }
 
 // ---- compressed pairs -----------------------------------------------------------------------------------------------
@@ -416,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_distances_and_bonds),
         cmocka_unit_test(test_internal_velocities),
         cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_speed_of_an_ensemble),
         cmocka_unit_test(test_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,8 +29,8 @@ static const cli_option options[] = {
     {"max-drift", 0, "EV_PER_PS", "slope of the conserved energy, eV/atom/ps (5e-5)"},
     {"min-speed", 0, "RATIO", "teacher's time over the student's (1; 0 leaves it out where there is no --teacher)"},
     {"seed", 0, "S", "of velocities and noise (0)"},
-    {"device", 0, "DEVICE", "of the student: auto, cpu or cuda:0 (auto)"},
-    {"threads", 0, "N", "CPU threads (all cores this process may use)"},
+    {"device", 0, "DEVICE", "of the student, and of a teacher that is a model: auto, cpu or cuda:0 (auto)"},
+    {"threads", 0, "N", "CPU threads of each, processes of xtb and KIM (all cores this process may use)"},
     {0}};
 
 static int show(void *context, const char *what, double fraction)
@@ -135,7 +135,12 @@ static int run_verdict(cli_arguments *arguments)
     MLFF_TRY(mlff_dataset_create(&test));
     MLFF_TRY(mlff_dataset_read(test, cli_text(arguments, "test", NULL)));
     MLFF_TRY(find_training_data(arguments, student, &trained_on));
-    if (teacher_name) MLFF_TRY(mlff_teacher_open(teacher_name, NULL, &teacher));
+    if (teacher_name) {
+        mlff_teacher_options of_teacher = mlff_teacher_options_default();
+        of_teacher.device = wanted.device;
+        of_teacher.n_threads = wanted.n_threads;
+        MLFF_TRY(mlff_teacher_open(teacher_name, &of_teacher, &teacher));
+    }
     MLFF_TRY(collect_systems(arguments, test, n_atoms, wanted.seed, &systems));
     wanted.systems = systems;
     wanted.baseline = baseline;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// verdict.c: the list of bars: errors on held-out structures, speed beside the teacher, and those of stability.c.
+// verdict.c: the list of bars, and those of errors on held-out structures.
 #include "verdict.h"
 
 #include <inttypes.h>
@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "train/teachers/teacher.h"
 
 mlff_verdict_options mlff_verdict_options_default(void)
 {
@@ -84,21 +86,6 @@ static mlff_status student_forces(void *context, const mlff_system *system, doub
     return mlff_evaluator_compute(context, &batch, &results);
 }
 
-mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces)
-{
-    mlff_label label = {0};
-    mlff_status status = mlff_teacher_compute(teacher, &system, 1, &label);
-    if (status != MLFF_OK) return status;
-    if (label.status == MLFF_OK) {
-        *energy = label.energy;
-        memcpy(forces, label.forces, 3 * sizeof(double) * (size_t)system->n_atoms);
-    } else {
-        status = mlff_fail(label.status, "%s", label.problem);
-    }
-    mlff_label_clear(&label);
-    return status;
-}
-
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
 #define MOST_COPIES 1.0 // %, of training structures: so few change a mean error by about as little
@@ -167,18 +154,21 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
 {
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
-    char beside[120] = "", elements[90];
+    char beside[120] = "", spread[60] = "", elements[70];
     list_elements(run->verdict, usual, elements, sizeof elements);
     run->verdict->total_force_error = usual->force_absolute / components;
+    if (run->verdict->teacher_spread > 0)
+        base_format(spread, sizeof spread, "; %.2f x the spread of the teacher's members",
+                    run->verdict->total_force_error / run->verdict->teacher_spread);
     if (strained->n_components > 0)
         base_format(beside, sizeof beside, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å", strained->n_structures,
                     VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     if (usual->n_components > 0)
-        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s; RMSE %.2f, largest %.0f meV/Å%s%s",
+        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s; RMSE %.2f, largest %.0f meV/Å%s%s%s",
                     usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
-                    1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements, beside);
+                    1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, elements, beside);
     else
         verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
@@ -215,6 +205,37 @@ static void warn_of_elements(const verdict_run *run, const mlff_model *student)
         mlff_warn("the student knows %s, of which no usual test structure has labelled forces: the verdict says nothing about %s",
                   names.text, n > 1 ? "them" : "it");
     base_text_free(&names);
+}
+
+// Standard deviation of an ensemble's forces over its members, mean over the components of some test structures, eV/Å; else NaN.
+static mlff_status measure_spread(const verdict_run *run)
+{
+    enum { MOST = 200 };
+    mlff_status status = MLFF_OK;
+    mlff_teacher_info info = {0};
+    mlff_system *system = NULL;
+    double energy, *values = NULL, sum = 0;
+    size_t capacity = 0;
+    int64_t n_components = 0;
+    const int64_t n = mlff_dataset_size(run->test);
+    if (run->teacher && run->teacher->forces == mlff_teacher_forces) mlff_teacher_info_get(run->teacher->context, &info);
+    for (int64_t k = 0; info.n_members > 1 && k < n; k += 1 + n / MOST) {
+        MLFF_TRY(mlff_dataset_get(run->test, k, &system));
+        const size_t width = 3 * (size_t)system->n_atoms;
+        MLFF_TRY(base_grow(&values, &capacity, 2 * width, sizeof *values, "forces"));
+        if (verdict_largest_force(system) <= VERDICT_STRAINED &&
+            teacher_forces(run->teacher->context, &system, 1, &energy, values, values + width) == MLFF_OK) {
+            for (size_t a = 0; a < width; a++) sum += values[width + a];
+            n_components += (int64_t)width;
+        }
+        mlff_system_destroy(system);
+        system = NULL;
+    }
+    run->verdict->teacher_spread = n_components > 0 ? sum / (double)n_components : NAN;
+done:
+    mlff_system_destroy(system);
+    base_free(values);
+    return status;
 }
 
 static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *field, const char *what, error_sums *usual,
@@ -294,92 +315,10 @@ static mlff_status measure_errors(const verdict_run *run)
     bool held_out;
     MLFF_TRY(judge_copies(run, &held_out));
     MLFF_TRY(sum_errors(run, &run->student, "errors", &usual, &strained));
+    MLFF_TRY(measure_spread(run));
     judge_errors(run, &usual, &strained, held_out);
     if (run->verdict->options.baseline) MLFF_TRY(judge_baseline(run, 1e3 * usual.force_absolute / (double)usual.n_components));
 done:
-    return status;
-}
-
-// ---- speed ----------------------------------------------------------------------------------------------------------
-
-static int ascending(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-// The fastest of some calls, since what other programs take from a call is not the model's. No call may reuse the last one's result.
-static mlff_status time_calls(const mlff_force_field *field, mlff_system *system, double *forces, double *ns_out)
-{
-    enum { CALLS = 5 };
-    const double enough_ns = 2e7;
-    mlff_status status = MLFF_OK;
-    double energy, fastest = INFINITY, sum = 0;
-    for (int call = 0; call < CALLS && sum < enough_ns; call++) {
-        system->positions[0] += call % 2 ? 1e-4 : -1e-4;
-        const int64_t begin = base_clock_ns();
-        MLFF_TRY(field->forces(field->context, system, &energy, forces));
-        const double ns = (double)(base_clock_ns() - begin);
-        sum += ns;
-        fastest = fmin(fastest, ns);
-    }
-    *ns_out = fastest;
-done:
-    return status;
-}
-
-// Teachers by these names compute in processes (worker_pool.c), and their times include the way there and back,.
-static bool in_processes(const char *teacher)
-{
-    return strncmp(teacher, "xtb:", 4) == 0 || strncmp(teacher, "kim:", 4) == 0;
-}
-
-// Both alternate, so that they meet the same machine; the ratio is the median of the pairs' ratios, with the order statistics that
-// bound the median at 95 % (binomial).
-static mlff_status measure_speed(const verdict_run *run)
-{
-    mlff_status status = MLFF_OK;
-    enum { PAIRS = 61, WARM_UP = 5, RANK = 22 }; // ranks 22 and 40 of 61 bound the median at 97 %
-    double ratio[PAIRS], student[PAIRS], teacher[PAIRS];
-    double *forces = NULL;
-    mlff_system *system = NULL;
-    if (!run->teacher && run->verdict->options.min_speed == 0) return MLFF_OK;
-    if (!run->teacher) {
-        verdict_say(verdict_add(run->verdict, "speed", "x", NAN, NAN, run->verdict->options.min_speed, 1),
-                    "no teacher to measure beside; name one, or ask for a speed of 0");
-        return MLFF_OK;
-    }
-    MLFF_TRY(verdict_tell(run, "speed", 0));
-    MLFF_TRY(mlff_system_copy(run->start, &system));
-    if (!(forces = base_alloc(3 * (size_t)system->n_atoms, sizeof *forces, "forces"))) MLFF_TRY(MLFF_ERR_MEMORY);
-    for (int k = -WARM_UP; k < PAIRS; k++) {
-        double a, b;
-        MLFF_TRY(time_calls(&run->student, system, forces, &a));
-        MLFF_TRY(time_calls(run->teacher, system, forces, &b));
-        if (k < 0) continue;
-        student[k] = a, teacher[k] = b, ratio[k] = b / a;
-    }
-    qsort(ratio, PAIRS, sizeof *ratio, ascending);
-    qsort(student, PAIRS, sizeof *student, ascending);
-    qsort(teacher, PAIRS, sizeof *teacher, ascending);
-    mlff_bar *bar = verdict_add(run->verdict, "speed", "x", ratio[PAIRS / 2],
-                                fmax(ratio[PAIRS / 2] - ratio[RANK - 1], ratio[PAIRS - RANK] - ratio[PAIRS / 2]),
-                                run->verdict->options.min_speed, 1);
-    verdict_times *times = &run->verdict->times[run->verdict->n_times++];
-    *times = (verdict_times){.student_us = 1e-3 * student[PAIRS / 2], .teacher_us = 1e-3 * teacher[PAIRS / 2]};
-    snprintf(times->system, sizeof times->system, "%s", run->verdict->system);
-    char device[16];
-    mlff_device_text(run->verdict->options.device, device, sizeof device);
-    verdict_say(
-        bar,
-        "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher %.1f µs%s%s%s",
-        system->n_atoms, PAIRS, device, 1e-3 * student[PAIRS / 2], 1e-3 * teacher[PAIRS / 2],
-        in_processes(run->verdict->teacher) ? " in a process of its own" : "",
-        bar->state == MLFF_BAR_FAILED ? "; no faster than its teacher here" : "",
-        bar->uncertainty > 0.2 * bar->value ? "; the ratio is uncertain, other programs disturbed the times" : "");
-done:
-    mlff_system_destroy(system);
-    base_free(forces);
     return status;
 }
 
@@ -390,7 +329,7 @@ static mlff_status measure_system(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
-    MLFF_TRY(measure_speed(run));
+    MLFF_TRY(verdict_speed(run));
     if (o->nve_ps > 0) MLFF_TRY(verdict_nve(run));
     if (o->hot_ps > 0) MLFF_TRY(verdict_hot(run));
     MLFF_TRY(verdict_core(run));
@@ -440,7 +379,7 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     if (!verdict_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: verdict_out must be given");
     if (!(verdict = base_alloc(1, sizeof *verdict, "a verdict"))) return MLFF_ERR_MEMORY;
     verdict->options = mlff_verdict_options_default();
-    verdict->total_force_error = verdict->baseline_force_error = NAN;
+    verdict->total_force_error = verdict->baseline_force_error = verdict->teacher_spread = NAN;
     MLFF_TRY(
         base_take_options("mlff_verdict_create", "mlff_verdict_options", options, sizeof verdict->options, &verdict->options));
     MLFF_TRY(check_arguments(student, test, start, &verdict->options));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* verdict.h: shared by verdict.c (the list of bars, errors, speed, file) and stability.c (bars from molecular dynamics). */
+/* verdict.h: shared by verdict.c (the list of bars, errors), speed.c, stability.c (bars from molecular dynamics) and verdict_file.c. */
 #ifndef VERDICT_H
 #define VERDICT_H
 
 #include "base/base.h"
 #include "mlff_train.h"
 
-enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 6 * VERDICT_MAX_SYSTEMS };
+enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 7 * VERDICT_MAX_SYSTEMS };
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
 #define VERDICT_STRAINED 20.0
@@ -38,6 +38,7 @@ struct mlff_verdict {
     int unjudged[MLFF_MAX_ATOMIC_NUMBER + 1];       /* [n_unjudged] elements of the student without a force error */
     int n_unjudged;
     double total_force_error, baseline_force_error; /* of all, eV/Å; NaN */
+    double teacher_spread; /* mean standard deviation of the members' forces of an ensemble that teaches, eV/Å; NaN */
     verdict_curve curves[2 * VERDICT_MAX_SYSTEMS];
     int n_curves;
     verdict_times times[VERDICT_MAX_SYSTEMS];
@@ -63,6 +64,8 @@ mlff_status verdict_keep(mlff_verdict *verdict, const char *of, double step, con
 /* MLFF_ERR_INTERRUPTED if the caller asks to stop. */
 mlff_status verdict_tell(const verdict_run *run, const char *what, double fraction);
 
+/* One structure a call, and many, beside the teacher; nothing without a teacher where no speed is asked for. */
+mlff_status verdict_speed(const verdict_run *run);
 /* NVE drift; bonds at high temperature; repulsion of compressed pairs; distances and spectrum beside the teacher's. */
 mlff_status verdict_nve(const verdict_run *run);
 mlff_status verdict_hot(const verdict_run *run);

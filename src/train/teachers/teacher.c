@@ -44,6 +44,7 @@ void mlff_teacher_destroy(mlff_teacher *teacher)
     if (!teacher) return;
     if (teacher->kind->destroy) teacher->kind->destroy(teacher);
     pthread_mutex_destroy(&teacher->lock);
+    systems_batch_free(&teacher->batch);
     base_free(teacher);
 }
 
@@ -164,6 +165,58 @@ mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const
             check_label(teacher, systems[k], &labels[k]);
     }
     return status;
+}
+
+// ---- energies and forces alone
+
+// Of kinds that give labels only.
+static mlff_status forces_of_labels(mlff_teacher *teacher, mlff_system *const *systems, int n, double *energies, double *forces)
+{
+    mlff_label *labels = base_alloc((size_t)n, sizeof *labels, "labels");
+    if (!labels) return MLFF_ERR_MEMORY;
+    mlff_status status = mlff_teacher_compute(teacher, (const mlff_system *const *)systems, n, labels);
+    for (int k = 0; status == MLFF_OK && k < n; k++) {
+        if (labels[k].status != MLFF_OK) {
+            status = mlff_fail(labels[k].status, "%s", labels[k].problem);
+            break;
+        }
+        energies[k] = labels[k].energy;
+        memcpy(forces, labels[k].forces, 3 * sizeof(double) * (size_t)systems[k]->n_atoms);
+        forces += 3 * (size_t)systems[k]->n_atoms;
+    }
+    for (int k = 0; k < n; k++) mlff_label_clear(&labels[k]);
+    base_free(labels);
+    return status;
+}
+
+static mlff_status check_finite(const mlff_teacher *teacher, const mlff_batch *batch, const double *energies,
+                                const double *forces)
+{
+    bool finite = true;
+    for (int k = 0; k < batch->n_systems; k++) finite = finite && isfinite(energies[k]);
+    for (size_t a = 0; finite && a < 3 * (size_t)batch->first_atom[batch->n_systems]; a++) finite = isfinite(forces[a]);
+    return finite ? MLFF_OK : mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->name);
+}
+
+mlff_status teacher_forces(mlff_teacher *teacher, mlff_system *const *systems, int n, double *energies, double *forces,
+                           double *deviations)
+{
+    mlff_status status = MLFF_OK;
+    if (!teacher->kind->forces) return forces_of_labels(teacher, systems, n, energies, forces);
+    for (int k = 0; k < n && status == MLFF_OK; k++) status = mlff_teacher_check(teacher, systems[k], NULL);
+    if (status != MLFF_OK) return status;
+    pthread_mutex_lock(&teacher->lock);
+    status = systems_batch_fill(&teacher->batch, systems, n);
+    if (status == MLFF_OK) status = teacher->kind->forces(teacher, &teacher->batch.batch, energies, forces, deviations);
+    if (status == MLFF_OK) status = check_finite(teacher, &teacher->batch.batch, energies, forces);
+    pthread_mutex_unlock(&teacher->lock);
+    return status;
+}
+
+mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces)
+{
+    mlff_system *const one = (mlff_system *)system; // which is only read
+    return teacher_forces(teacher, &one, 1, energy, forces, NULL);
 }
 
 // ---- a caller's function

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "atoms/systems_batch.h"
 #include "base/base.h"
 #include "base/sha256.h"
 #include "mlff_train.h"
@@ -13,6 +14,9 @@ typedef struct teacher_kind {
     /* labels[n] are empty, with status MLFF_OK; forces are allocated by the callee. Checks of elements, charge and finite results
      * are the caller's. Not called by two threads at once unless `concurrent`. */
     mlff_status (*compute)(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels);
+    /* Energies [n_systems] and forces [3 n_atoms] as dynamics need them: no stress, and deviations of an ensemble's forces [3 n_atoms]
+     * only where they are not NULL, which is for more than one member. NULL: by compute. */
+    mlff_status (*forces)(mlff_teacher *teacher, const mlff_batch *batch, double *energies, double *forces, double *deviations);
     /* Beyond elements and charge; may be NULL. */
     mlff_status (*check)(const mlff_teacher *teacher, const mlff_system *system, const char *name);
     void (*destroy)(mlff_teacher *teacher);
@@ -28,11 +32,16 @@ struct mlff_teacher {
     int batch_atoms;                                /* of one call on all devices; 0: structures are computed one by one */
     bool has_stress, has_atom_energies;
     pthread_mutex_t lock; /* of a kind that is not concurrent */
+    systems_batch batch;  /* of teacher_forces */
     void *state;          /* the kind's own */
 };
 
 /* An empty teacher of a kind. Fails with MLFF_ERR_MEMORY. */
 mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+/* Energies [n] and forces [3 atoms of all] and nothing else, for dynamics and for what a call takes. `deviations` (or NULL): standard
+ * deviations of an ensemble's forces. Fails as mlff_teacher_compute, or as a structure's label does. */
+mlff_status teacher_forces(mlff_teacher *teacher, mlff_system *const *systems, int n, double *energies, double *forces,
+                           double *deviations);
 /* Marks a label as failed with the text of the last error. */
 void teacher_label_fail(mlff_label *label, mlff_status status);
 mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_energies);

@@ -25,8 +25,10 @@ typedef struct call {
 // While the evaluator computes one call, a thread hands out the labels of the one before and prepares the next in its arrays.
 typedef struct model_state {
     mlff_model *model;
+    const mlff_model *source; // `model`, or the caller's
     mlff_evaluator *evaluator;
-    call calls[2], alone; // `alone`: of one structure
+    mlff_evaluator *stepping; // of model_forces, whose structures follow one another; NULL before the first
+    call calls[2], alone;     // `alone`: of one structure
     helper_thread helper;
 } model_state;
 
@@ -243,6 +245,22 @@ done:
     return status;
 }
 
+static mlff_status model_forces(mlff_teacher *teacher, const mlff_batch *batch, double *energies, double *forces,
+                                double *deviations)
+{
+    model_state *state = teacher->state;
+    if (!state->stepping) {
+        mlff_evaluator_options options = mlff_evaluator_options_default();
+        options.device = teacher->options.device;
+        options.precision = teacher->options.precision;
+        options.n_threads = teacher->options.n_threads;
+        const mlff_status status = mlff_evaluator_create(state->source, &options, &state->stepping);
+        if (status != MLFF_OK) return status;
+    }
+    const mlff_results results = {.energies = energies, .forces = forces, .force_deviations = deviations};
+    return mlff_evaluator_compute(state->stepping, batch, &results);
+}
+
 static void model_state_free(model_state *state)
 {
     if (!state) return;
@@ -250,6 +268,7 @@ static void model_state_free(model_state *state)
     for (int k = 0; k < 2; k++) call_free(&state->calls[k]);
     call_free(&state->alone);
     mlff_evaluator_destroy(state->evaluator);
+    mlff_evaluator_destroy(state->stepping);
     mlff_model_destroy(state->model);
     base_free(state);
 }
@@ -259,7 +278,7 @@ static void model_destroy(mlff_teacher *teacher)
     model_state_free(teacher->state);
 }
 
-static const teacher_kind model_kind = {.compute = model_compute, .destroy = model_destroy};
+static const teacher_kind model_kind = {.compute = model_compute, .forces = model_forces, .destroy = model_destroy};
 
 // Labels have forces; those that are no derivative of the energy are told, for a student's always are.
 static mlff_status check_forces(const mlff_model *model)
@@ -305,6 +324,7 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     teacher->has_stress = (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) != 0;
     teacher->n_elements = info.n_elements;
     if (info.n_elements > 0) memcpy(teacher->elements, info.elements, (size_t)info.n_elements);
+    state->source = model;
     teacher->state = state;
     *teacher_out = teacher;
 done:

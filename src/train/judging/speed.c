@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// speed.c: bars of speed: energies and forces by the student beside the teacher, of one structure a call and of many.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoms/systems_batch.h"
+#include "train/teachers/teacher.h"
+#include "verdict.h"
+
+// Structures of one call, and arrays for its results.
+typedef struct crowd {
+    int n;
+    mlff_system **systems;
+    systems_batch batch; // of the student's calls
+    double *energies, *forces;
+    uint64_t n_calls;
+} crowd;
+
+static void crowd_free(crowd *c)
+{
+    for (int k = 0; c->systems && k < c->n; k++) mlff_system_destroy(c->systems[k]);
+    base_free(c->systems);
+    base_free(c->energies);
+    base_free(c->forces);
+    systems_batch_free(&c->batch);
+}
+
+// The start, and n - 1 copies displaced as at 300 K.
+static mlff_status crowd_make(const mlff_system *start, int n, crowd *c)
+{
+    mlff_status status = MLFF_OK;
+    *c = (crowd){.n = n, .systems = base_alloc((size_t)n, sizeof(mlff_system *), "structures")};
+    c->energies = base_alloc((size_t)n, sizeof *c->energies, "energies");
+    c->forces = base_alloc(3 * (size_t)n * (size_t)start->n_atoms, sizeof *c->forces, "forces");
+    if (!c->systems || !c->energies || !c->forces) return MLFF_ERR_MEMORY;
+    for (int k = 0; k < n; k++) {
+        MLFF_TRY(mlff_system_copy(start, &c->systems[k]));
+        if (k > 0) MLFF_TRY(mlff_system_perturb(c->systems[k], 300, (uint64_t)k));
+    }
+done:
+    return status;
+}
+
+static mlff_status student_call(const verdict_run *run, crowd *c)
+{
+    if (c->n == 1) return run->student.forces(run->student.context, c->systems[0], c->energies, c->forces);
+    const mlff_status status = systems_batch_fill(&c->batch, c->systems, c->n);
+    const mlff_results results = {.energies = c->energies, .forces = c->forces};
+    return status == MLFF_OK ? mlff_evaluator_compute(run->evaluator, &c->batch.batch, &results) : status;
+}
+
+// A caller's function takes one structure after the other.
+static mlff_status teacher_call(const verdict_run *run, crowd *c)
+{
+    mlff_status status = MLFF_OK;
+    double *forces = c->forces;
+    if (run->teacher->forces == mlff_teacher_forces)
+        return teacher_forces(run->teacher->context, c->systems, c->n, c->energies, c->forces, NULL);
+    for (int k = 0; k < c->n && status == MLFF_OK; k++) {
+        status = run->teacher->forces(run->teacher->context, c->systems[k], &c->energies[k], forces);
+        forces += 3 * (size_t)c->systems[k]->n_atoms;
+    }
+    return status;
+}
+
+// The fastest of some calls, since what other programs take from a call is not the model's. No call may reuse the last one's result.
+static mlff_status time_calls(const verdict_run *run, mlff_status (*call)(const verdict_run *run, crowd *c), crowd *c,
+                              double *ns_out)
+{
+    enum { CALLS = 5 };
+    const double enough_ns = 2e7;
+    mlff_status status = MLFF_OK;
+    double sum = 0;
+    *ns_out = INFINITY;
+    for (int k = 0; k < CALLS && sum < enough_ns; k++) {
+        for (int s = 0; s < c->n; s++) c->systems[s]->positions[0] += c->n_calls % 2 ? 1e-4 : -1e-4;
+        c->n_calls++;
+        const int64_t begin = base_clock_ns();
+        MLFF_TRY(call(run, c));
+        const double ns = (double)(base_clock_ns() - begin);
+        sum += ns;
+        *ns_out = fmin(*ns_out, ns);
+    }
+done:
+    return status;
+}
+
+enum { MOST_PAIRS = 61, LEAST_PAIRS = 7, WARM_UP = 5 };
+
+// Both alternate, so that they meet the same machine. Slow ones are called less often.
+typedef struct pairs {
+    double ratio[MOST_PAIRS], student[MOST_PAIRS], teacher[MOST_PAIRS]; // ns
+    int n;
+} pairs;
+
+static int ascending(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static mlff_status time_pairs(const verdict_run *run, crowd *c, const char *what, pairs *p)
+{
+    mlff_status status = MLFF_OK;
+    const double enough_ns = 5e9;
+    const int64_t begin = base_clock_ns();
+    p->n = 0;
+    for (int k = -WARM_UP; k < MOST_PAIRS; k++) {
+        const double spent = (double)(base_clock_ns() - begin);
+        if (k < 0 && spent > 0.2 * enough_ns) k = 0;
+        if (p->n >= LEAST_PAIRS && spent > enough_ns) break;
+        MLFF_TRY(verdict_tell(run, what, fmax((double)k / MOST_PAIRS, 0)));
+        double a, b;
+        MLFF_TRY(time_calls(run, student_call, c, &a));
+        MLFF_TRY(time_calls(run, teacher_call, c, &b));
+        if (k < 0) continue;
+        p->student[p->n] = a, p->teacher[p->n] = b, p->ratio[p->n++] = b / a;
+    }
+    double *const values[] = {p->ratio, p->student, p->teacher};
+    for (int v = 0; v < 3; v++) qsort(values[v], (size_t)p->n, sizeof(double), ascending);
+done:
+    return status;
+}
+
+// Teachers by these names compute in processes (worker_pool.c), and their times include the way there and back.
+static const char *where(const verdict_run *run)
+{
+    const char *teacher = run->verdict->teacher;
+    return strncmp(teacher, "xtb:", 4) == 0 || strncmp(teacher, "kim:", 4) == 0 ? " in processes of its own" : "";
+}
+
+// The median of the pairs' ratios, with the order statistics that bound it at 95 % (binomial).
+static mlff_bar *judge(const verdict_run *run, const char *name, const pairs *p)
+{
+    const int middle = p->n / 2, rank = (int)fmax(1, 0.5 * (p->n - 1.96 * sqrt(p->n)));
+    const double ratio = p->ratio[middle];
+    return verdict_add(run->verdict, name, "x", ratio, fmax(ratio - p->ratio[rank - 1], p->ratio[p->n - rank] - ratio),
+                       run->verdict->options.min_speed, 1);
+}
+
+static const char *remark(const mlff_bar *bar)
+{
+    if (bar->state == MLFF_BAR_FAILED) return "; no faster than its teacher here";
+    return bar->uncertainty > 0.2 * bar->value ? "; the ratio is uncertain, other programs disturbed the times" : "";
+}
+
+static mlff_status measure(const verdict_run *run, int n, const char *what)
+{
+    mlff_status status = MLFF_OK;
+    crowd c = {0};
+    pairs p;
+    char device[16];
+    MLFF_TRY(crowd_make(run->start, n, &c));
+    MLFF_TRY(time_pairs(run, &c, what, &p));
+    mlff_device_text(run->verdict->options.device, device, sizeof device);
+    const double student = 1e-3 * p.student[p.n / 2], teacher = 1e-3 * p.teacher[p.n / 2];
+    mlff_bar *bar = judge(run, n == 1 ? "speed" : "speed.batch", &p);
+    if (n == 1) {
+        verdict_times *times = &run->verdict->times[run->verdict->n_times++];
+        *times = (verdict_times){.student_us = student, .teacher_us = teacher};
+        snprintf(times->system, sizeof times->system, "%s", run->verdict->system);
+        verdict_say(bar,
+                    "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher "
+                    "%.1f µs%s%s",
+                    run->start->n_atoms, p.n, device, student, teacher, where(run), remark(bar));
+    } else {
+        verdict_say(
+            bar, "%d structures of %d atoms a call, %d interleaved pairs: student (%s) %.1f µs a structure, teacher %.1f µs%s%s",
+            n, run->start->n_atoms, p.n, device, student / n, teacher / n, where(run), remark(bar));
+    }
+done:
+    crowd_free(&c);
+    return status;
+}
+
+// Structures of a batch: as many as fill the device, and none where one structure does.
+static int batch_of(const verdict_run *run)
+{
+    const bool gpu = run->verdict->options.device.kind == MLFF_CUDA;
+    const int most = gpu ? 256 : 32, atoms = gpu ? 32768 : 2048, n = atoms / run->start->n_atoms;
+    return n < most ? n : most;
+}
+
+mlff_status verdict_speed(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const double limit = run->verdict->options.min_speed;
+    if (!run->teacher && limit == 0) return MLFF_OK;
+    if (!run->teacher) {
+        verdict_say(verdict_add(run->verdict, "speed", "x", NAN, NAN, limit, 1),
+                    "no teacher to measure beside; name one, or ask for a speed of 0");
+        return MLFF_OK;
+    }
+    MLFF_TRY(measure(run, 1, "speed"));
+    if (batch_of(run) > 1) MLFF_TRY(measure(run, batch_of(run), "speed of batches"));
+done:
+    return status;
+}
