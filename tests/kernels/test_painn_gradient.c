@@ -274,6 +274,41 @@ static void test_rotations(void **state)
     mlff_model_destroy(model);
 }
 
+// Moved as a whole, a molecule's forces stay: a probe along a translation has the product 0, as its label, and no gradient. Along a random
+// direction neither is 0.
+static void test_translation_as_probe(void **state)
+{
+    (void)state;
+    mlff_model *model = small_model(&settings[0]);
+    train_backend *backend = train_support_backend(model, MLFF_FLOAT64, 1, NULL);
+    mlff_system *molecule = support_random_system(7, 0, 1.0, 1);
+    const double h = 0.01;
+    double found[2], size[2];
+    for (int translated = 0; translated < 2; translated++) {
+        train_frames frames = {0};
+        train_frames_add_probe(&frames, molecule, h, 8);
+        for (int a = 0; a < 3 * molecule->n_atoms && translated; a++) {
+            static const double along[3] = {0.6, -0.48, 0.64};
+            for (int side = 0; side < 2; side++)
+                frames.systems[side]->positions[a] = molecule->positions[a] + (side ? -h : h) * along[a % 3];
+            frames.arrays[1][0][a] = frames.arrays[0][0][a];
+        }
+        train_set *set = train_frames_set(&frames, model);
+        double *gradient = train_support_gradient(backend, set, &(mlff_loss){.hessian_weight = 1}, &found[translated]);
+        size[translated] = support_largest(gradient, (size_t)backend->layout.n_parameters);
+        free(gradient);
+        train_set_free(set);
+        train_frames_free(&frames);
+    }
+    assert_true(found[0] > 1e-3 && size[0] > 1e-3);
+    // Differences of forces of some eV/Å, 1e-15 of them by rounding, over 2h: 1e-13, squared in the loss.
+    if (!(found[1] < 1e-22 && size[1] < 1e-9 * size[0]))
+        fail_msg("translated: loss %.3g, gradient %.3g of %.3g", found[1], size[1], size[0]);
+    mlff_system_destroy(molecule);
+    backend->destroy(backend);
+    mlff_model_destroy(model);
+}
+
 // Energy and stress terms are means over structures, force and atom terms over atoms.
 static void test_batch_is_sum_of_singles(void **state)
 {
@@ -435,13 +470,10 @@ static void test_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_central_differences),
-        cmocka_unit_test(test_energy_tangent),
-        cmocka_unit_test(test_dead_parameters),
-        cmocka_unit_test(test_rotations),
-        cmocka_unit_test(test_batch_is_sum_of_singles),
-        cmocka_unit_test(test_evaluate_is_the_evaluator),
-        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_central_differences),       cmocka_unit_test(test_energy_tangent),
+        cmocka_unit_test(test_dead_parameters),           cmocka_unit_test(test_rotations),
+        cmocka_unit_test(test_translation_as_probe),      cmocka_unit_test(test_batch_is_sum_of_singles),
+        cmocka_unit_test(test_evaluate_is_the_evaluator), cmocka_unit_test(test_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,6 +187,28 @@ static void test_learns(void **state)
     mlff_model_destroy(student);
 }
 
+// Ten structures are learned to below 1 meV/Å: nothing in loss, gradient or optimizer stands in the way.
+static void test_overfits_ten_structures(void **state)
+{
+    (void)state;
+    if (SUPPORT_SANITIZED) skip(); // 2 s without
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("32", "2");
+    mlff_dataset *data = make_data(teacher, 10, 10);
+    mlff_trainer_options options = small_run(MLFF_FLOAT32);
+    mlff_training_errors errors;
+    options.batch_size = 10;
+    options.n_steps = 20000;
+    mlff_trainer *trainer = make_trainer(student, data, &options);
+    assert_int_equal(mlff_trainer_run(trainer, options.n_steps, NULL, NULL), MLFF_OK);
+    assert_int_equal(mlff_trainer_validate(trainer, data, &errors), MLFF_OK);
+    printf("ten structures: %.3f meV/Å, %.4f meV/atom\n", 1e3 * errors.force_mae, 1e3 * errors.energy_mae);
+    assert_true(errors.force_mae < 1e-3);
+    mlff_trainer_destroy(trainer);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
 static int stop_at(void *context, const mlff_fit_progress *progress)
 {
     return progress->validated && progress->step >= *(int64_t *)context;
@@ -483,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_overfits_ten_structures),
         cmocka_unit_test(test_resumes_to_the_same_bits),
         cmocka_unit_test(test_soap),
         cmocka_unit_test(test_best_weights),
