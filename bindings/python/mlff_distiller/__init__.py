@@ -10,6 +10,7 @@ verdicts); this package hands them Python's arrays, ASE's atoms and anybody's fu
     mlff_distiller.cuda.md_profiler       steps of MD with any ASE calculator, and where their time went
     mlff_distiller.engine             models and evaluators without ASE
     mlff_distiller.distill            teachers, sampling, labels, datasets
+    mlff_distiller.isolation          ASE calculators in a process of their own
     mlff_distiller.training           training of students, and whole distillations
     mlff_distiller.dynamics           runs of MD by the engine, on a GPU without leaving it
     mlff_distiller.relaxation         many structures relaxed at once

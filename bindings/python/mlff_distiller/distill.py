@@ -188,9 +188,12 @@ class Teacher:
         elif not hasattr(teacher, "get_potential_energy"):
             raise TypeError(f"teacher {teacher!r}: expected the name of a file, a Model or an ASE calculator")
         else:
+            from .isolation import IsolatedCalculator
+
             self.calculator = teacher
             self._function = s.FORCE_FUNCTION(self._compute_one)  # lives as long as the C teacher
-            identity = name or f"ase:{type(teacher).__module__}.{type(teacher).__name__}"
+            kind = type(teacher.calculator if isinstance(teacher, IsolatedCalculator) else teacher)
+            identity = name or f"ase:{kind.__module__}.{kind.__name__}"
             out = Handle(lib.core.mlff_teacher_destroy)
             lib.core.mlff_teacher_create(identity, ctypes.cast(self._function, c_void_p), None, byref(out))
             self._handle = out
@@ -468,7 +471,8 @@ def label_with_calculator(
 ) -> LabelSummary:
     """As `label`, by an ASE calculator that Python drives, with its stress where asked for.
 
-    A structure at which the calculator raises is left out and recorded as failed, which is a warning.
+    A structure at which the calculator raises is left out and recorded as failed, which is a warning; with an IsolatedCalculator also
+    one at which it crashes or hangs.
 
     Args:
         name: identifies the calculator in the file: give another one if a setting changes. None: its class.

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""ASE calculators in a process of their own, so that a structure at which one crashes or hangs is lost alone.
+
+    calculator = IsolatedCalculator(SomeCalculator(), timeout=60)
+    label_with_calculator(calculator, frames, "some.labels")     # or Teacher(calculator), and distill
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import stat
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ase.calculators.calculator import Calculator, all_changes
+
+from .errors import MlffUnsupportedError, MlffUsageError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from ase import Atoms
+
+__all__ = ["IsolatedCalculator"]
+
+
+def _plain(results: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in results.items() if isinstance(value, (int, float, np.ndarray, np.generic))}
+
+
+def _open_files() -> set[int]:
+    """Descriptors of regular files."""
+    found = set()
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # that of the listing itself
+            if stat.S_ISREG(os.fstat(int(name)).st_mode):
+                found.add(int(name))
+    return found
+
+
+def _serve(calculator: Any, files: set[int], connection: Connection, parents: Connection) -> None:
+    """In the process: structures come in, results or the text of an error go out."""
+    parents.close()  # or its end would never be seen here
+    for descriptor in _open_files() - files - {0, 1, 2}:
+        os.close(descriptor)  # a file of labels stays locked while anybody has it open
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    while True:
+        try:
+            atoms, properties = connection.recv()
+        except EOFError:
+            return
+        try:
+            found = {key: calculator.get_property(key, atoms) for key in properties}
+            connection.send((_plain({**getattr(calculator, "results", {}), **found}), ""))
+        except Exception as error:  # this structure's
+            connection.send(({}, f"{type(error).__name__}: {error}"))
+
+
+class IsolatedCalculator(Calculator):  # type: ignore[misc]
+    """Another ASE calculator, which computes in a process that is forked at the first structure.
+
+    A structure at which that process ends, or does not answer in time, raises RuntimeError; the next one starts a new process. As
+    files of labels know a teacher by its calculator, it has the name of the other one there. For calculators that use a GPU in the
+    calling process before, forking is no way: let them make their models at the first structure.
+
+    Args:
+        calculator: any ASE calculator.
+        timeout: s, for one structure.
+    """
+
+    def __init__(self, calculator: Any, timeout: float = 120.0) -> None:
+        if not hasattr(calculator, "get_property"):
+            raise TypeError(f"calculator {calculator!r}: expected an ASE calculator")
+        if not timeout > 0:
+            raise MlffUsageError(f"timeout {timeout!r}: expected seconds above 0")
+        super().__init__()
+        self.calculator = calculator
+        self.timeout = timeout
+        self.implemented_properties = list(getattr(calculator, "implemented_properties", ["energy", "forces"]))
+        self._files = _open_files()  # which the calculator may need
+        self._process: Any = None
+        self._connection: Connection | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_process": None, "_connection": None}
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # at the end of the interpreter
+            self.close()
+
+    def close(self) -> int | None:
+        """Ends the process, if there is one, and returns its exit status (minus a signal's number)."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            connection.close()
+        if process is None:
+            return None
+        process.join(0.2)  # a crash closes the pipe before it is an exit status
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        return int(process.exitcode)
+
+    def _start(self) -> Connection:
+        if "fork" not in multiprocessing.get_all_start_methods():
+            raise MlffUnsupportedError("a calculator in a process of its own needs fork(), which this system lacks")
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(self.calculator, self._files, theirs, ours), daemon=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: those of the engine hold no lock between calls
+            self._process.start()
+        theirs.close()
+        return ours
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        """The connection; whatever goes wrong with it, the process ends, since its answer could come to a later question."""
+        try:
+            if self._connection is None:
+                self._connection = self._start()
+            yield self._connection
+        except (EOFError, ConnectionError):
+            status = self.close() or 0
+            how = f"signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"status {status}"
+            raise RuntimeError(f"the calculator's process ended at this structure, with {how}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def calculate(self, atoms: Atoms | None = None, properties: list[str] = ["energy"], system_changes: list[str] = all_changes) -> None:  # noqa: B006
+        """As ASE asks; other results of the calculator come along."""
+        super().calculate(atoms, properties, system_changes)
+        with self._asking() as connection:
+            connection.send((self.atoms, properties))
+            if not connection.poll(self.timeout):
+                raise RuntimeError(f"no answer of the calculator within {self.timeout:g} s")
+            results, problem = connection.recv()
+        if problem:
+            raise RuntimeError(problem)
+        self.results = results
