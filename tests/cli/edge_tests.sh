@@ -290,6 +290,32 @@ test_restart_other_model() {
     refused 2 'excludes --thermalize' md model.safetensors water.xyz --restart w.restart --thermalize
 }
 
+# The number of warnings of forces that are extrapolated, and of those that match.
+extrapolated() { # NUMBER PATTERN
+    is "$(grep -c 'forces are extrapolated' err)" "$1" "warnings of forces that are extrapolated"
+    [ "$1" = 0 ] || says "$2" err
+}
+
+# Outside of what a student was trained on a run warns once: as it is asked for, as hot as it becomes, as close as atoms come.
+test_md_far_from_training() {
+    local short="--system ethanol --device cpu --timestep 0.5 --n-steps 40"
+    run 0 md ethanol $short --temperature 1200 --ensemble langevin
+    extrapolated 0
+    run 0 md ethanol $short --temperature 2000 --ensemble langevin -o hot.extxyz
+    extrapolated 1 'trained at up to 1000 K; at 2000 K'
+    run 0 md ethanol hot.extxyz --device cpu --timestep 0.5 --n-steps 40 --temperature 300
+    extrapolated 0 # of nine atoms this may be a fluctuation from 1100 K
+    run 0 md ethanol $short --temperature 6000 -o hot.extxyz --every 1
+    head -11 hot.extxyz >start.extxyz
+    run 0 md ethanol start.extxyz --device cpu --timestep 0.1 --n-steps 40
+    extrapolated 1 'trained at up to 1000 K; at [0-9.]+ K, in step [0-9]+'
+    run 0 md organic-small --system h2o --device cpu --timestep 0.5 --n-steps 40
+    extrapolated 0
+    printf '3\n\nO 0 0 0\nH 0.55 0 0\nH -0.24 0.93 0\n' >pressed.xyz
+    run 0 md organic-small pressed.xyz --device cpu --timestep 0.05 --n-steps 40 --temperature 300
+    extrapolated 1 'in step 1 atoms are closer than in any structure that the model was trained on'
+}
+
 # One bond has no standard deviation, and one neighbor is no plural.
 test_analyze_one_pair() {
     printf '2\nLattice="5 0 0 0 5 0 0 0 5" pbc="T T T"\nH 0 0 0\nH 0.74 0 0\n' >pair.xyz

@@ -210,6 +210,7 @@ static mlff_status steps(simulation *run)
     if (run->checkpoint && !run->restart) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
     while (run->n_done < run->n_steps && !cli_interrupted()) {
         MLFF_TRY(keep_last_good(run, make_piece(run)));
+        md_watch_extrapolation(run);
         bool written = run->last.step % run->every == 0;
         if (written || !run->resident) {
             run->n_states++;
@@ -353,7 +354,7 @@ static int check_profiles(const cli_arguments *arguments, const simulation *run)
     return exit_status;
 }
 
-static int run_replicas(const cli_arguments *arguments, const simulation *run, const char *path)
+static int run_replicas(const cli_arguments *arguments, simulation *run, const char *path)
 {
     const md_replicas_task task = {.setup = &run->setup,
                                    .input = &run->input,

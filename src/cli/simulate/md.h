@@ -30,7 +30,8 @@ typedef struct simulation {
     double temperature_sum, volume_sum, pressure_sum;
     int64_t n_states, n_done; // of which temperatures were summed; steps
     md_drift drift;
-    int n_replicas; // 0: one simulation without a number
+    bool told_hot, told_near; // that forces are extrapolated
+    int n_replicas;           // 0: one simulation without a number
     double *temperatures;
 } simulation;
 
@@ -42,8 +43,10 @@ void md_show(simulation *run);
 void md_print_summary(simulation *run, bool partial);
 // Velocities drawn at an energy minimum: half of their energy becomes potential energy, by equipartition.
 void md_hint_at_halved_temperature(const simulation *run);
-// Far above the temperatures that a student was trained at its forces are extrapolated.
-void md_warn_if_far_from_training(const simulation *run);
+// Far above the temperatures that a student was trained at its forces are extrapolated: by what is asked for, and, once in a run, by how
+// hot it is and by atoms that are closer than in the training data.
+void md_warn_if_far_from_training(simulation *run);
+void md_watch_extrapolation(simulation *run);
 // A run can go wrong and stay finite; a warning then says that its results are not meaningful.
 void md_warn_if_absurd(const simulation *run);
 

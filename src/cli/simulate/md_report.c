@@ -89,13 +89,38 @@ void md_hint_at_halved_temperature(const simulation *run)
             mean, asked, 2 * asked);
 }
 
-void md_warn_if_far_from_training(const simulation *run)
+void md_warn_if_far_from_training(simulation *run)
 {
     const double asked = run->options.ramp_steps > 0 ? fmax(run->options.temperature_kelvin, run->options.ramp_end_kelvin)
                                                      : run->options.temperature_kelvin;
     double highest;
-    if (mlff_model_extrapolates_at(run->setup.model, asked, &highest))
-        cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
+    if (!mlff_model_extrapolates_at(run->setup.model, asked, &highest)) return;
+    cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
+    run->told_hot = true;
+}
+
+void md_watch_extrapolation(simulation *run)
+{
+    // The temperature of N atoms fluctuates by sqrt(2/3N) of itself; what is hotter by more than three times that is hot.
+    const double now = run->last.temperature_kelvin, surely = now / (1 + 3 * sqrt(2 / (3.0 * run->input.system->n_atoms)));
+    double highest;
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(run->setup.evaluator, &info);
+    const bool hot = !run->told_hot && mlff_model_extrapolates_at(run->setup.model, surely, &highest);
+    const bool near = !run->told_near && info.n_core_pairs > 0;
+    if (!hot && !near) return;
+    cli_progress_clear();
+    fflush(stdout);
+    if (hot)
+        cli_say("warning: the model was trained at up to %g K; at %.4g K, in step %" PRId64 ", its forces are extrapolated",
+                highest, now, run->last.step);
+    if (near)
+        cli_say("warning: in step %" PRId64
+                " atoms are closer than in any structure that the model was trained on, within its core "
+                "repulsion: forces are extrapolated",
+                run->last.step);
+    run->told_hot = run->told_hot || hot;
+    run->told_near = run->told_near || near;
 }
 
 void md_warn_if_absurd(const simulation *run)
