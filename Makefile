@@ -22,7 +22,7 @@ $(BUILD)/build.ninja: CMakeLists.txt | setup
 build: setup $(BUILD)/build.ninja ## build the libraries, the command and the tests into BUILD
 	@cmake --build $(BUILD)
 
-demo: build ## distil GFN2-xTB into a student of ethanol, judge it, run and profile it
+demo: build ## distil GFN2-xTB into a student of ethanol, judge and run it, profile both
 	@tools/demo $(BUILD)
 
 test: build ## build, then run every test

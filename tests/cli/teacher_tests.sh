@@ -147,6 +147,25 @@ test_label_xtb() {
     says 'structures trained'
 }
 
+# A method that computes in a process of its own is profiled like a model, without stages.
+test_profile_xtb() {
+    "$mlff" profile xtb:gfn2 --n-steps 5 -o teacher.json >out 2>err || {
+        grep -q 'libxtb' err && { echo "skipped: libxtb is not here"; return; }
+        fail "mlff profile xtb:gfn2"
+    }
+    says 'xtb:gfn2: ethanol, 9 atoms'
+    run 0 profile xtb:gfn2 --system h2o --trajectory md --n-steps 20 --threads 1 -o md.json
+    is "$(value md.json model_name)" xtb:gfn2 "the profiled model"
+    says 'ns/day'
+    model
+    run 0 profile model.safetensors --system h2o --device cpu --n-steps 20 -o student.json
+    run 0 report md.json student.json -o both.html
+    says '2 runs' && says 'xtb:gfn2' both.html
+    refused 2 'xtb:gfn2 computes on the CPU; --device cuda:0 is for models' profile xtb:gfn2 --device cuda:0
+    refused 1 'knows no periodic systems' profile xtb:gfn2 --system silicon
+    refused 2 'not a method of xtb' profile xtb:gfn7
+}
+
 test_train_leaves_out_strain() {
     printf '%s\n' 2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 pbc="F F F"' 'H 0 0 0 9 0 0' 'H 0 0 0.8 -9 0 0' \
         2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2.5 pbc="F F F"' 'H 0 0 0 0 0.5 0' 'H 0 0 0.9 0 -0.5 0' >labels.xyz

@@ -9,6 +9,7 @@
 #include "cli/support/cli.h"
 #include "compare_runs.h"
 #include "profile_runs.h"
+#include "profile_teacher.h"
 
 static const cli_option options[] = {
     CLI_SYSTEM_OPTIONS,
@@ -303,6 +304,17 @@ static int print_nsys(const cli_arguments *arguments)
     return CLI_GOOD;
 }
 
+// What a teacher in a process of its own has in place of a model and an evaluator.
+static int setup_teacher(const cli_arguments *arguments, cli_setup *setup)
+{
+    const char *device = cli_text(arguments, "device", "auto");
+    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
+        return cli_usage_error(arguments, "%s computes on the CPU; --device %s is for models", arguments->positional[0], device);
+    snprintf(setup->device, sizeof setup->device, "cpu");
+    setup->precision = "float64";
+    return CLI_GOOD;
+}
+
 static int run(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK, measured = MLFF_OK;
@@ -321,27 +333,30 @@ static int run(cli_arguments *arguments)
     if (exit_status == CLI_GOOD && cli_given(arguments, "system-sizes"))
         return run_sizes(arguments, &wanted, cli_text(arguments, "system-sizes", ""));
     if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
-    if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &setup);
-    if (exit_status == CLI_GOOD)
-        exit_status =
-            cli_input_make(arguments, wanted.path, wanted.path ? NULL : default_system(&setup), wanted.dynamics.seed, &input);
+    const char *name = arguments->positional[0];
+    const bool is_teacher = profile_is_teacher(name);
+    if (exit_status == CLI_GOOD) exit_status = is_teacher ? setup_teacher(arguments, &setup) : cli_setup_make(arguments, &setup);
+    const char *system = exit_status != CLI_GOOD || wanted.path ? NULL : is_teacher ? "ethanol" : default_system(&setup);
+    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, wanted.path, system, wanted.dynamics.seed, &input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&setup);
         return exit_status;
     }
 
-    MLFF_TRY(cli_input_check(setup.model, &input));
+    if (!is_teacher) MLFF_TRY(cli_input_check(setup.model, &input));
     MLFF_TRY(cli_output_check(wanted.json_path));
     MLFF_TRY(cli_output_check(wanted.options.trace_path));
-    MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
+    if (is_teacher)
+        MLFF_TRY(profile_teacher_callable(name, (int)cli_int(arguments, "threads", 1, 4096, 0), input.system, &callable));
+    else
+        MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
     if (wanted.what_if) MLFF_TRY(mlff_profile_what_if_check(&callable, wanted.what_if));
     MLFF_TRY(make_trajectory(&wanted, input.system, &trajectory));
     cli_interrupt_catch();
     wanted.options.progress = on_progress;
     wanted.options.progress_context = &progress;
     if (!wanted.json && !wanted.quiet)
-        cli_print("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind],
-                  setup.device, setup.precision);
+        cli_print("%s: %s; %s trajectory, %s, %s\n", name, input.text, trajectories[wanted.kind], setup.device, setup.precision);
     fflush(stdout);
     measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
     cli_progress_clear();
@@ -373,6 +388,8 @@ const cli_command profile_command = {
         "Measures each step of a trajectory. The summary fits on one screen: median, mean and tail of the latency, the parts of\n"
         "a step, why it takes so long, the missed targets, and advice. --full adds the tables (stages, slow steps and their\n"
         "causes, memory, environment). The exit status is 1 for a memory leak; a missed target does not change it.\n"
+        "MODEL may also be xtb:gfn2, xtb:gfn1 (libxtb) or kim:MODEL, which compute on the CPU in processes of their own: their\n"
+        "latency is measured, no stages.\n"
         "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
         "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial.",
     .examples = "mlff profile painn.safetensors\n"

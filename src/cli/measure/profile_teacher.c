@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// profile_teacher.c: a teacher that computes in a process of its own, as a force field to be profiled.
+#include "profile_teacher.h"
+
+#include <string.h>
+
+#include "base/base.h"
+#include "mlff_train.h"
+
+typedef struct teacher_context {
+    mlff_teacher *teacher;
+    double *forces; // where they are not asked for
+    size_t capacity;
+} teacher_context;
+
+static mlff_status step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress)
+{
+    teacher_context *own = context;
+    double value;
+    (void)wanted;
+    (void)stress;
+    mlff_status status = base_grow(&own->forces, &own->capacity, 3 * (size_t)frame->n_atoms, sizeof *own->forces, "forces");
+    if (status == MLFF_OK)
+        status = mlff_teacher_forces(own->teacher, frame, energy ? energy : &value, forces ? forces : own->forces);
+    return status;
+}
+
+static void destroy(void *context)
+{
+    teacher_context *own = context;
+    mlff_teacher_destroy(own->teacher);
+    base_free(own->forces);
+    base_free(own);
+}
+
+bool profile_is_teacher(const char *name)
+{
+    return strncmp(name, "xtb:", 4) == 0 || strncmp(name, "kim:", 4) == 0;
+}
+
+mlff_status profile_teacher_callable(const char *name, int n_threads, const mlff_system *system, mlff_callable *callable_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_teacher_info info;
+    teacher_context *own = base_alloc(1, sizeof *own, "a teacher");
+    if (!own) return MLFF_ERR_MEMORY;
+    options.n_threads = n_threads;
+    MLFF_TRY(mlff_teacher_open(name, &options, &own->teacher));
+    MLFF_TRY(mlff_teacher_check(own->teacher, system, NULL));
+    mlff_teacher_info_get(own->teacher, &info);
+    *callable_out = (mlff_callable){
+        .struct_size = sizeof *callable_out,
+        .name = info.name,
+        .device = "cpu",
+        .notes = "computes in a process of its own, whose memory and processor time are not in this report",
+        .context = own,
+        .properties = MLFF_ENERGY | MLFF_FORCES,
+        .step = step,
+        .destroy = destroy,
+    };
+    own = NULL;
+done:
+    if (own) destroy(own);
+    return status;
+}
