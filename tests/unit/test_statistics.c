@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Purpose: the numbers a list of times is told by are NumPy's, and the benchmark and the clock do what they say.
 // Reference: numpy.percentile, numpy.std(ddof=1), worked by hand for lists short enough to check on paper.
+#include "cli/simulate/md_drift.c" // a part of the command, which no library holds
 #include "measure/measure.h"
 #include "unit/near.h"
 
@@ -128,9 +129,31 @@ static void test_benchmark(void **state)
     assert_int_equal(mlff_benchmark(NULL, &c, 0, 1, times, &s), MLFF_ERR_USAGE);
 }
 
+// The slope of mlff md: pieces of a run on a GPU are short at first and end with lines of the table. Those of the CPU are one step each,
+// more than there is room for.
+static void test_drift_of_unequal_pieces(void **state)
+{
+    (void)state;
+    static md_drift drift;
+    for (int resident = 0; resident < 2; resident++) {
+        double slope, half;
+        int64_t step = 0;
+        memset(&drift, 0, sizeof drift);
+        for (int64_t piece = resident ? 10 : 1; step < 100000; piece *= resident && piece < 1000 ? 2 : 1) {
+            const int64_t to_line = 1000 - step % 1000, n = piece < to_line ? piece : to_line;
+            step += n;
+            md_drift_add(&drift, -1e5 + 1e-6 * (double)step, n);
+        }
+        md_drift_slope(&drift, &slope, &half);
+        assert_near(slope, 1e-6, 1e-12); // rounding of the energies: 1e-11 eV in 100000 steps
+        assert_near(half, 0, 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drift_of_unequal_pieces),
         cmocka_unit_test(test_of_a_known_list),   cmocka_unit_test(test_outliers_are_labelled_and_kept),
         cmocka_unit_test(test_of_one_value),      cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_std_far_from_zero), cmocka_unit_test(test_clock),

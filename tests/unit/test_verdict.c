@@ -16,11 +16,17 @@ static void test_slope(void **state)
 {
     (void)state;
     enum { N = 2000 };
-    static double y[N];
+    static double x[N], y[N];
     int covered = 0;
     for (int k = 0; k < N; k++) y[k] = 3 + 0.25 * k;
     double slope, half;
-    base_slope(y, N, 0.5, 10, &slope, &half);
+    base_slope(NULL, y, N, 10, &slope, &half);
+    assert_true(fabs(slope - 0.25) < 1e-12 && half < 1e-12);
+    for (int k = 0; k < N; k++) { // unequal intervals
+        x[k] = k < 8 ? k : 100.0 * (k - 7);
+        y[k] = -1e5 + 0.5 * x[k];
+    }
+    base_slope(x, y, N, 10, &slope, &half);
     assert_true(fabs(slope - 0.5) < 1e-12 && half < 1e-12);
     for (int trial = 0; trial < 200; trial++) { // correlated noise: the interval covers the planted slope about 95 times in 100
         double noise = 0;
@@ -28,7 +34,7 @@ static void test_slope(void **state)
             noise = 0.98 * noise + base_random_normal(1, (uint64_t)trial, (uint64_t)k);
             y[k] = 1e-3 * k + noise;
         }
-        base_slope(y, N, 1, 10, &slope, &half);
+        base_slope(NULL, y, N, 10, &slope, &half);
         covered += fabs(slope - 1e-3) <= half;
     }
     if (covered < 176 || covered > 199)

@@ -126,7 +126,7 @@ static mlff_status evaluate_series(frame_series *series)
         squares += (mean - series->mean) * (mean - series->mean);
     }
     series->error = sqrt(squares / (ANALYZE_BLOCKS - 1) / ANALYZE_BLOCKS);
-    base_slope(series->values, (int64_t)series->n, 1, ANALYZE_BLOCKS, &series->slope, &series->slope_half_width);
+    base_slope(NULL, series->values, (int64_t)series->n, ANALYZE_BLOCKS, &series->slope, &series->slope_half_width);
     return MLFF_OK;
 }
 

@@ -11,14 +11,20 @@ enum { BLOCKS = 10 };
 void md_drift_add(md_drift *drift, double energy, int64_t n_steps)
 {
     if (drift->interval == 0) drift->interval = n_steps;
+    drift->last_step += n_steps;
     drift->sum += energy * (double)n_steps;
+    drift->step_sum += (double)drift->last_step * (double)n_steps;
     drift->n_steps += n_steps;
     if (drift->n_steps < drift->interval) return;
-    drift->value[drift->n++] = drift->sum / (double)drift->n_steps;
-    drift->sum = 0;
+    drift->value[drift->n] = drift->sum / (double)drift->n_steps;
+    drift->step[drift->n++] = drift->step_sum / (double)drift->n_steps;
+    drift->sum = drift->step_sum = 0;
     drift->n_steps = 0;
     if (drift->n < MD_DRIFT_SAMPLES) return;
-    for (int k = 0; k < MD_DRIFT_SAMPLES / 2; k++) drift->value[k] = 0.5 * (drift->value[2 * k] + drift->value[2 * k + 1]);
+    for (int k = 0; k < MD_DRIFT_SAMPLES / 2; k++) {
+        drift->value[k] = 0.5 * (drift->value[2 * k] + drift->value[2 * k + 1]);
+        drift->step[k] = 0.5 * (drift->step[2 * k] + drift->step[2 * k + 1]);
+    }
     drift->n = MD_DRIFT_SAMPLES / 2;
     drift->interval *= 2;
 }
@@ -26,5 +32,5 @@ void md_drift_add(md_drift *drift, double energy, int64_t n_steps)
 void md_drift_slope(const md_drift *drift, double *slope_out, double *half_width_out)
 {
     *slope_out = *half_width_out = NAN;
-    if (drift->n >= 2 * BLOCKS) base_slope(drift->value, drift->n, (double)drift->interval, BLOCKS, slope_out, half_width_out);
+    if (drift->n >= 2 * BLOCKS) base_slope(drift->step, drift->value, drift->n, BLOCKS, slope_out, half_width_out);
 }

@@ -117,7 +117,9 @@ mlff_status verdict_nve(const verdict_run *run)
         const double scale = 1.0 / t.system->n_atoms;
         const double first = conserved.value[0];
         for (int64_t k = 0; k < n; k++) conserved.value[k] = (conserved.value[k] - first) * scale;
-        base_slope(conserved.value, n, EVERY * o->timestep_fs * 1e-3, 10, &slope, &half);
+        base_slope(NULL, conserved.value, n, 10, &slope, &half);
+        slope /= EVERY * o->timestep_fs * 1e-3;
+        half /= EVERY * o->timestep_fs * 1e-3;
     }
     mlff_bar *bar =
         verdict_add(run->verdict, "stability.nve", "meV/atom/ps", 1e3 * fabs(slope), 1e3 * half, 1e3 * o->max_drift, 0);
