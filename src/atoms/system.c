@@ -161,16 +161,20 @@ double atoms_mass(const mlff_system *system, int i)
 
 double mlff_system_temperature(const mlff_system *system)
 {
-    double twice = 0;
+    double twice = 0, total = 0, momentum[3] = {0};
     int n_free = 0;
     for (int i = 0; system->velocities && i < system->n_atoms; i++) {
         if (system->fixed && system->fixed[i]) continue;
-        const double *v = system->velocities + 3 * (size_t)i;
-        twice += atoms_mass(system, i) * BASE_AMU_ANG2_FS2_EV * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+        const double *v = system->velocities + 3 * (size_t)i, mass = atoms_mass(system, i);
+        twice += mass * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+        for (int c = 0; c < 3; c++) momentum[c] += mass * v[c];
+        total += mass;
         n_free++;
     }
-    const int n_degrees = 3 * n_free - (n_free == system->n_atoms && n_free > 1 ? 3 : 0);
-    return n_degrees > 0 ? twice / (n_degrees * BASE_KB_EV_PER_K) : NAN;
+    const bool without_whole = n_free == system->n_atoms && n_free > 1;
+    for (int c = 0; without_whole && c < 3; c++) twice -= momentum[c] * momentum[c] / total;
+    const int n_degrees = 3 * n_free - (without_whole ? 3 : 0);
+    return n_degrees > 0 ? fmax(0, twice) * BASE_AMU_ANG2_FS2_EV / (n_degrees * BASE_KB_EV_PER_K) : NAN;
 }
 
 void atoms_drop_labels(mlff_system *system)

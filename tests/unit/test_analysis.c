@@ -204,9 +204,30 @@ static void bonds_and_angles(void **state)
     other->n_atoms = 1; // one atom of a cell that is shorter than its bond
     for (int k = 0; k < 3; k++) other->cell[4 * k] = 1;
     assert_int_equal(mlff_geometry_create(other, &geometry), MLFF_ERR_UNSUPPORTED);
-    other->n_atoms = 2;
+    other->n_atoms = 2; // a chain of two atoms: each is bonded to both neighbors, which are images of one atom
+    other->species[0] = other->species[1] = 6;
+    other->cell[0] = 2.6, other->cell[4] = other->cell[8] = 6;
+    other->positions[3] = 1.3;
+    assert_int_equal(mlff_geometry_create(other, &geometry), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "two images of atom"));
     mlff_system_destroy(other);
     mlff_system_destroy(water);
+}
+
+// The motion of the whole is no heat, unless fixed atoms hold the whole.
+static void temperature_without_the_whole(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    mlff_system *gas = cube(N, 10);
+    assert_ok(mlff_system_thermalize(gas, 300, 1));
+    assert_true(fabs(mlff_system_temperature(gas) - 300) < 1e-9); // rounding
+    for (int k = 0; k < 3 * N; k++) gas->velocities[k] += 0.01;   // Å/fs: about 3000 K of N atoms
+    assert_true(fabs(mlff_system_temperature(gas) - 300) < 1e-9);
+    assert_ok(mlff_system_add_fixed(gas));
+    gas->fixed[0] = 1;
+    assert_true(mlff_system_temperature(gas) > 1000);
+    mlff_system_destroy(gas);
 }
 
 int main(void)
@@ -216,6 +237,7 @@ int main(void)
                                        cmocka_unit_test(random_walk_diffuses),
                                        cmocka_unit_test(refuses),
                                        cmocka_unit_test(density_of_states_has_the_frequencies),
+                                       cmocka_unit_test(temperature_without_the_whole),
                                        cmocka_unit_test(bonds_and_angles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

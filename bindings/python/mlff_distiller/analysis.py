@@ -111,7 +111,8 @@ class Analysis:
     Args:
         n_frames: that were read.
         energies: eV, of each frame.
-        temperatures: K, of each frame, of 3N - 3 degrees of freedom; with fixed atoms of 3 for each other atom.
+        temperatures: K, of each frame, of 3N - 3 degrees of freedom, without the velocity of the center of mass; with fixed
+            atoms of 3 for each other atom.
         rdf: of frames that are periodic along three axes.
         lags: fs, at most 200.
         msd: Å², the mean square displacement after each lag.

@@ -101,9 +101,12 @@ static mlff_status find_bonds(mlff_geometry *g, const mlff_system *system)
             if (!is_bond(system, i, j, vectors + 3 * (size_t)p)) continue;
             if (j == i) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "atom %d is bonded to its own image; repeat the cell", i);
             if (i < j) MLFF_TRY(add_bond(g, system, i, j));
-            for (int32_t q = pairs.first[i]; q < p; q++)
-                if (is_bond(system, i, pairs.neighbor[q], vectors + 3 * (size_t)q))
-                    MLFF_TRY(add_angle(g, system, pairs.neighbor[q], i, j));
+            for (int32_t q = pairs.first[i]; q < p; q++) {
+                if (!is_bond(system, i, pairs.neighbor[q], vectors + 3 * (size_t)q)) continue;
+                if (pairs.neighbor[q] == j)
+                    MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "atom %d is bonded to two images of atom %d; repeat the cell", i, j);
+                MLFF_TRY(add_angle(g, system, pairs.neighbor[q], i, j));
+            }
         }
 done:
     mlff_neighbors_destroy(neighbors);
