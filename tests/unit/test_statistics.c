@@ -154,9 +154,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_drift_of_unequal_pieces),
-        cmocka_unit_test(test_of_a_known_list),   cmocka_unit_test(test_outliers_are_labelled_and_kept),
-        cmocka_unit_test(test_of_one_value),      cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_std_far_from_zero), cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_of_a_known_list),
+        cmocka_unit_test(test_outliers_are_labelled_and_kept),
+        cmocka_unit_test(test_of_one_value),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_std_far_from_zero),
+        cmocka_unit_test(test_clock),
         cmocka_unit_test(test_benchmark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

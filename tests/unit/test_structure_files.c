@@ -28,8 +28,17 @@ static void reads_lammps_data(void **state)
             if (system->cell[c] != cell[c] || system->positions[c] != positions[c])
                 fail_msg("style %zu, number %d: cell %g, position %g", k, c, system->cell[c], system->positions[c]);
         assert_true(system->periodic[0] && system->periodic[1] && system->periodic[2]);
+        assert_null(system->masses); // they are the elements'
         mlff_system_destroy(system);
     }
+    // Types of one element with other masses: deuterium, and mass moved from a heavy atom to hydrogen.
+    mlff_system *heavy =
+        read_text("x.data", "c\n3 atoms\n0 9 xlo xhi\n0 9 ylo yhi\n0 9 zlo zhi\n\nMasses\n\n1 13.967 # O\n2 2.014 # H\n"
+                            "3 1.008\n\nAtoms\n\n1 1 0 0 0\n2 2 1 0 0\n3 3 0 1 0\n");
+    assert_true(heavy->species[0] == 8 && heavy->species[1] == 1 && heavy->species[2] == 1);
+    assert_non_null(heavy->masses);
+    assert_true(heavy->masses[0] == 13.967 && heavy->masses[1] == 2.014 && heavy->masses[2] == 1.008);
+    mlff_system_destroy(heavy);
 }
 
 // Å/ps in units metal, Å/fs in units real; without units they cannot be read.
@@ -71,6 +80,7 @@ static void refuses_lammps_data(void **state)
         {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 1 2 3\n2 2 0 0 0\n2 2 1 1 1\n", "atom 2 is there twice"},
         {DATA_HEAD DATA_MASSES "Atoms\n\n1 1 1 2 3\n2 2 0 0 0\n3 4 1 1 1\n", "type 4 has no mass"},
         {DATA_HEAD "Masses\n\n1 300\n", "no element has mass 300"},
+        {DATA_HEAD "Masses\n\n1 0 # H\n", "a mass of 0"},
         {"LAMMPS data, units = lj\n1 atoms\n", "units lj"},
         {"c\n1 atoms\n\n" DATA_MASSES "Atoms\n\n1 1 1 2 3\n", "no box"},
         {"c\n1 atoms\n0 nan xlo xhi\n", "not finite"},
@@ -119,7 +129,10 @@ static void reads_pdb(void **state)
     mlff_reader_destroy(reader);
 
     system = read_text("x.pdb", "CRYST1    1.000    1.000    1.000  90.00  90.00  90.00 P 1           1\n" PDB_O "END\n");
-    assert_true(!system->periodic[0] && system->cell[0] == 0);
+    assert_true(!system->periodic[0] && system->cell[0] == 0 && !system->masses);
+    mlff_system_destroy(system);
+    system = read_text("x.pdb", PDB_O "ATOM      2  D   HOH A   1       1.900   2.000   3.000  1.00  0.00           D  \n");
+    assert_true(system->species[1] == 1 && system->masses && system->masses[1] == 2.014);
     mlff_system_destroy(system);
 }
 
@@ -167,6 +180,7 @@ static void reads_cif(void **state)
     for (int k = 0; k < 4; k++)
         for (int c = 0; c < 3; c++) assert_near(system->positions[3 * (2 + k) + c], chlorine[k][c], 1e-12);
     assert_true(system->cell[0] == 4 && system->cell[3] == 0 && system->periodic[2]);
+    assert_true(system->masses && system->masses[7] == 2.014 && system->masses[0] == mlff_element_mass(8)); // deuterium
     mlff_system_destroy(system);
 
     // Told by its first line; two blocks are two frames, one without atoms is none. A hexagonal cell, no symmetry, labels alone.

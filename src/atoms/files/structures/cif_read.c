@@ -398,6 +398,8 @@ static mlff_status take_site(cif *file, const site_row *row)
         return reader_fail(reader, MLFF_ERR_ELEMENT,
                            "the element of atom site '%s' is not clear; give it as _atom_site_type_symbol",
                            row->symbol[0] ? row->symbol : row->label);
+    if (added.species == 1 && toupper((unsigned char)(row->symbol[0] ? row->symbol : row->label)[0]) == 'D')
+        added.mass = SITE_DEUTERIUM;
     memcpy(added.position, row->at, sizeof added.position);
     return sites_add(reader, &file->list, &added);
 }
@@ -472,7 +474,7 @@ static mlff_status expand(const cif *file, const double cell[9], site_list *all)
             n_images += is_new;
         }
         for (int m = 0; m < n_images; m++) {
-            site added = {.id = (int64_t)all->n, .species = file->list.sites[i].species};
+            site added = {.id = (int64_t)all->n, .species = file->list.sites[i].species, .mass = file->list.sites[i].mass};
             to_position(cell, images[m], added.position);
             MLFF_TRY(sites_add(file->reader, all, &added));
         }

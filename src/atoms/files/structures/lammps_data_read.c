@@ -18,7 +18,8 @@ typedef struct lammps_data {
     double low[3], high[3]; // Å
     double tilt[3];         // xy, xz, yz, Å
     bool has_bounds[3];
-    int elements[MAX_TYPES + 1]; // by type; 0: no mass was given
+    int elements[MAX_TYPES + 1];  // by type; 0: no mass was given
+    double masses[MAX_TYPES + 1]; // amu
     units units;
 } lammps_data;
 
@@ -104,7 +105,10 @@ static mlff_status read_mass(mlff_reader *reader, lammps_data *file, const char 
     if (!element)
         return reader_fail(reader, MLFF_ERR_ELEMENT, "no element has mass %g; name it behind the mass: %g %g # Si", values[1],
                            values[0], values[1]);
+    if (!(values[1] > 0 && isfinite(values[1])))
+        return reader_fail(reader, MLFF_ERR_VALUE, "atom type %g has a mass of %g", values[0], values[1]);
     file->elements[(int)values[0]] = element;
+    file->masses[(int)values[0]] = values[1];
     return MLFF_OK;
 }
 
@@ -214,10 +218,12 @@ done:
 static mlff_status find_elements(const mlff_reader *reader, lammps_data *file)
 {
     for (size_t i = 0; i < file->list.n; i++) {
-        const int type = file->list.sites[i].species;
+        site *at = &file->list.sites[i];
+        const int type = at->species;
         if (!file->elements[type])
             return reader_fail(reader, MLFF_ERR_ELEMENT, "atom type %d has no mass; add a section Masses", type);
-        file->list.sites[i].species = file->elements[type];
+        at->species = file->elements[type];
+        at->mass = file->masses[type];
     }
     return MLFF_OK;
 }

@@ -33,7 +33,7 @@ static bool column_number(const char *line, size_t first, size_t last, double *v
 }
 
 // "CL" or "Cl" in columns 77-78; in older files of columns 13-14 what precedes the name's letter in column 14.
-static int element_of(const char *line)
+static int element_of(const char *line, double *mass_out)
 {
     char text[16], symbol[3] = {0};
     columns(line, 77, 78, text);
@@ -48,8 +48,9 @@ static int element_of(const char *line)
     if (!text[0]) return 0;
     symbol[0] = (char)toupper((unsigned char)text[0]);
     symbol[1] = (char)(isalpha((unsigned char)text[1]) ? tolower((unsigned char)text[1]) : 0);
-    if (strcmp(symbol, "D") == 0) return 1; // deuterium
-    return mlff_element_number(symbol);
+    if (strcmp(symbol, "D") != 0) return mlff_element_number(symbol);
+    *mass_out = SITE_DEUTERIUM;
+    return 1;
 }
 
 static mlff_status read_cell(mlff_reader *reader, pdb *file, const char *line)
@@ -78,7 +79,7 @@ static mlff_status read_atom(mlff_reader *reader, pdb *file, const char *line)
             return MLFF_OK;
         }
     }
-    if (!(added.species = element_of(line)))
+    if (!(added.species = element_of(line, &added.mass)))
         return reader_fail(reader, MLFF_ERR_ELEMENT, "no element in columns 77-78 or 13-14 of '%.80s'", line);
     return sites_add(reader, &file->list, &added);
 }

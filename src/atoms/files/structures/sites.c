@@ -17,11 +17,17 @@ mlff_status sites_make_system(const mlff_reader *reader, const site_list *list, 
 {
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
+    bool has_masses = false;
     MLFF_TRY(mlff_system_create((int)list->n, &system));
     for (size_t i = 0; i < list->n; i++) {
-        system->species[i] = list->sites[i].species;
-        memcpy(system->positions + 3 * i, list->sites[i].position, sizeof list->sites[i].position);
+        const site *at = &list->sites[i];
+        system->species[i] = at->species;
+        memcpy(system->positions + 3 * i, at->position, sizeof at->position);
+        has_masses |= at->mass > 0 && at->mass != mlff_element_mass(at->species);
     }
+    if (has_masses) MLFF_TRY(mlff_system_add_masses(system));
+    for (size_t i = 0; i < list->n && has_masses; i++)
+        if (list->sites[i].mass > 0) system->masses[i] = list->sites[i].mass;
     if (cell) {
         memcpy(system->cell, cell, sizeof system->cell);
         memset(system->periodic, 1, sizeof system->periodic);

@@ -5,10 +5,14 @@
 
 #include "atoms/atoms.h"
 
+/* amu, of hydrogen named D. */
+#define SITE_DEUTERIUM 2.014
+
 typedef struct site {
     int64_t id; /* of the file, or its place in it */
     int species;
     double position[3]; /* Å */
+    double mass;        /* amu; 0: the element's */
 } site;
 
 typedef struct site_list {
@@ -18,7 +22,7 @@ typedef struct site_list {
 
 /* Fails with MLFF_ERR_LIMIT beyond ATOMS_MAX_ATOMS, MLFF_ERR_MEMORY. */
 mlff_status sites_add(mlff_reader *reader, site_list *list, const site *added);
-/* A system of these atoms, periodic along three axes if `cell` is not NULL. Fails as mlff_system_create and mlff_system_check. */
+/* A system of these atoms, periodic along three axes if `cell` is not NULL, with masses if one is not the element's. Fails as mlff_system_create and mlff_system_check. */
 mlff_status sites_make_system(const mlff_reader *reader, const site_list *list, const double cell[9], mlff_system **system_out);
 void sites_free(site_list *list);
 
