@@ -247,7 +247,7 @@ typedef struct mlff_vibrations {
     int n_modes;           /* 3 × atoms that may move, less n_rigid */
     double *wavenumbers;   /* [n_modes] 1/cm, ascending; of an imaginary frequency minus its magnitude */
     double *displacements; /* [n_modes][n_atoms][3] each of length 1 */
-    int n_rigid;           /* translations and rotations of the whole, left out: 6, of a linear molecule 5, of a crystal 3 */
+    int n_rigid; /* translations and rotations of the whole, left out: 6, of a linear molecule 5, of a chain 4, of a crystal 3 */
     double rigid_wavenumbers[6]; /* [n_rigid] 1/cm, which exact forces at a minimum make 0; minus the magnitude if imaginary */
     double zero_point_energy;    /* eV, half the sum over the real frequencies */
     double largest_force;        /* eV/Å, on an atom that may move */

@@ -150,6 +150,34 @@ static void rotation_and_masses(void **state)
     mlff_model_destroy(m);
 }
 
+// A chain turns about its own axis: no mode has an angular momentum about it.
+static void chain_turns(void **state)
+{
+    (void)state;
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_system *system = molecule("h2o");
+    mlff_vibrations v;
+    system->periodic[1] = 1;
+    system->cell[4] = 3, system->cell[5] = 4;
+    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_int_equal(v.n_rigid, 4);
+    assert_int_equal(v.n_modes, 5);
+    for (int k = 0; k < v.n_modes; k++) {
+        double momentum = 0; // about (0, 3, 4) / 5
+        for (int i = 0; i < 3; i++) {
+            const double *d = v.displacements + 9 * k + 3 * i, *x = system->positions + 3 * i;
+            momentum +=
+                mlff_element_mass(system->species[i]) * (0.6 * (x[2] * d[0] - x[0] * d[2]) + 0.8 * (x[0] * d[1] - x[1] * d[0]));
+        }
+        if (fabs(momentum) > 1e-9) fail_msg("mode %d turns: %g amu Å²", k, momentum); // rounding of some amu Å²
+    }
+    mlff_vibrations_free(&v);
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
 static void fixed_and_refused(void **state)
 {
     (void)state;
@@ -187,9 +215,8 @@ static void fixed_and_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frequencies_are_curvatures),
-        cmocka_unit_test(silicon_at_gamma),
-        cmocka_unit_test(rotation_and_masses),
+        cmocka_unit_test(frequencies_are_curvatures), cmocka_unit_test(silicon_at_gamma),
+        cmocka_unit_test(rotation_and_masses),        cmocka_unit_test(chain_turns),
         cmocka_unit_test(fixed_and_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,6 +63,17 @@ double vibrations_mass(const mlff_system *system, int i)
     return system->masses ? system->masses[i] : mlff_element_mass(system->species[i]);
 }
 
+// About which the whole can turn: any axis of a molecule, a chain's own, none of a layer or a crystal.
+static int rotation_axes(const mlff_system *system, double axes[3][3])
+{
+    const int n_periodic = !!system->periodic[0] + !!system->periodic[1] + !!system->periodic[2];
+    memset(axes, 0, 3 * sizeof *axes);
+    for (int k = 0; k < 3 && n_periodic == 0; k++) axes[k][k] = 1;
+    for (int k = 0; k < 3 && n_periodic == 1; k++)
+        if (system->periodic[k]) memcpy(axes[0], system->cell + 3 * k, sizeof axes[0]);
+    return n_periodic == 0 ? 3 : n_periodic == 1;
+}
+
 int vibrations_rigid(const mlff_system *system, double *rigid)
 {
     const size_t n = 3 * (size_t)system->n_atoms;
@@ -70,20 +81,22 @@ int vibrations_rigid(const mlff_system *system, double *rigid)
     int n_rigid = 0;
     for (int i = 0; system->fixed && i < system->n_atoms; i++)
         if (system->fixed[i]) return 0;
-    const int n_kinds = system->periodic[0] || system->periodic[1] || system->periodic[2] ? 3 : 6;
+    double axes[3][3];
+    const int n_kinds = 3 + rotation_axes(system, axes);
     for (int i = 0; i < system->n_atoms; i++) {
         total += vibrations_mass(system, i);
         for (int c = 0; c < 3; c++) center[c] += vibrations_mass(system, i) * system->positions[3 * (size_t)i + (size_t)c];
     }
     for (int kind = 0; kind < n_kinds; kind++) {
         double *vector = rigid + n * (size_t)n_rigid, square = 0, whole = 0;
-        const int a = kind % 3, b = (a + 1) % 3, c = (a + 2) % 3;
         for (int i = 0; i < system->n_atoms; i++) {
             const double *x = system->positions + 3 * (size_t)i, root = sqrt(vibrations_mass(system, i));
-            double *v = vector + 3 * (size_t)i;
-            v[a] = kind < 3 ? root : 0;
-            v[b] = kind < 3 ? 0 : -root * (x[c] - center[c] / total);
-            v[c] = kind < 3 ? 0 : root * (x[b] - center[b] / total);
+            for (int a = 0; a < 3; a++) {
+                const int b = (a + 1) % 3, c = (a + 2) % 3;
+                const double *axis = axes[kind % 3];
+                vector[3 * (size_t)i + (size_t)a] =
+                    root * (kind < 3 ? a == kind : axis[b] * (x[c] - center[c] / total) - axis[c] * (x[b] - center[b] / total));
+            }
         }
         for (size_t k = 0; k < n; k++) whole += vector[k] * vector[k];
         for (int r = 0; r < n_rigid; r++) {

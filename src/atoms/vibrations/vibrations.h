@@ -16,8 +16,9 @@ mlff_status symmetric_eigen(double *matrix, int n, double *values, double *vecto
 /* amu: the system's own mass of atom i, or its element's. */
 double vibrations_mass(const mlff_system *system, int i);
 
-/* Mass-weighted translations and, where nothing is periodic, rotations of the whole, orthonormal: rigid[6][3 n_atoms], of which the
- * number that is returned is set: 6 of a molecule, 5 of a linear one, 3 of an atom or a crystal, 0 if an atom is fixed. */
+/* Mass-weighted translations and rotations of the whole, orthonormal: rigid[6][3 n_atoms], of which the number that is returned is
+ * set: 6 of a molecule, 5 of a linear one, 4 of a chain (periodic along one axis), 3 of an atom, a layer or a crystal, 0 if an atom is
+ * fixed. */
 int vibrations_rigid(const mlff_system *system, double *rigid);
 
 /* H becomes (1 - Σ r rᵀ) H (1 - Σ r rᵀ) for n_rigid rows r[n] of length 1. */

@@ -33,7 +33,9 @@ done:
 static const char *rigid_names(int n_rigid, bool periodic)
 {
     if (n_rigid == 3) return periodic ? "3 acoustic modes (translations)" : "3 translations";
-    return n_rigid == 5 ? "3 translations, 2 rotations" : "3 translations, 3 rotations";
+    return n_rigid == 4   ? "3 acoustic modes (translations), 1 rotation"
+           : n_rigid == 5 ? "3 translations, 2 rotations"
+                          : "3 translations, 3 rotations";
 }
 
 static void print_json(const cli_setup *setup, const mlff_system *system, const mlff_vibrations *v)
