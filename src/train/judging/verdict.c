@@ -166,9 +166,9 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     if (usual->n_components > 0)
-        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s; RMSE %.2f, largest %.0f meV/Å%s%s%s",
+        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s",
                     usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
-                    1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, elements, beside);
+                    o->trained_on ? "" : ", not compared with the training data", 1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, elements, beside);
     else
         verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
