@@ -69,21 +69,22 @@ static void test_eigen(void **state)
     }
 }
 
-// Of H2 one vibration, ω² = k (1/m + 1/m); displacements at T have the variance k_B T / k of the bond.
-static void test_modes(void **state)
+// Of H2 one vibration, ω² = k (1/m + 1/m), with one atom fixed k/m; displacements at T have the variance k_B T / k of the bond.
+static void check_modes(bool fixed)
 {
-    (void)state;
     mlff_system *h2;
     normal_modes modes;
     assert_ok(mlff_system_create(2, &h2));
     h2->species[0] = h2->species[1] = 1;
     h2->positions[3] = 0.5;
     h2->positions[4] = 0.6;
+    if (fixed) assert_ok(mlff_system_add_fixed(h2));
+    if (fixed) h2->fixed[0] = 1;
     mlff_teacher *teacher = spring_teacher(h2);
     assert_ok(normal_modes_find(teacher, h2, &modes));
     assert_int_equal(modes.n_modes, 1);
     const double mass = mlff_element_mass(1) * BASE_AMU_ANG2_FS2_EV;
-    assert_true(fabs(modes.frequencies[0] - sqrt(SPRING * 2 / mass)) < 1e-4 * modes.frequencies[0]); // (h/r)²
+    assert_true(fabs(modes.frequencies[0] - sqrt(SPRING * (fixed ? 1 : 2) / mass)) < 1e-4 * modes.frequencies[0]); // (h/r)²
     double sum = 0;
     enum { N = 4000 };
     for (int k = 0; k < N; k++) {
@@ -91,6 +92,7 @@ static void test_modes(void **state)
         assert_ok(mlff_system_copy(h2, &copy));
         normal_modes_displace(&modes, copy, 300, 1, (uint64_t)k);
         double along = 0;
+        assert_true(!fixed || memcmp(copy->positions, h2->positions, 3 * sizeof(double)) == 0);
         for (int c = 0; c < 3; c++) along += (copy->positions[3 + c] - copy->positions[c]) * h2->positions[3 + c] / sqrt(0.61);
         sum += pow(along - sqrt(0.61), 2) / N;
         mlff_system_destroy(copy);
@@ -101,6 +103,13 @@ static void test_modes(void **state)
     normal_modes_free(&modes);
     mlff_teacher_destroy(teacher);
     mlff_system_destroy(h2);
+}
+
+static void test_modes(void **state)
+{
+    (void)state;
+    check_modes(false);
+    check_modes(true);
 }
 
 static void test_relax_and_dynamics(void **state)

@@ -3,6 +3,7 @@
 //
 //   K[a][b] = -(F_b(x + h e_a) - F_b(x - h e_a)) / 2h, symmetrized;  M^-1/2 K M^-1/2 u = ω² u
 //   x = x0 + M^-1/2 Σ_k q_k u_k,  q_k normal with variance k_B T / ω_k²
+// Rows and columns of fixed atoms are 0.
 #include "normal_modes.h"
 
 #include <math.h>
@@ -13,6 +14,11 @@
 #define STEP 0.01                      // Å
 #define SOFTEST (20 * 1.8836515674e-4) // 20 /cm in 1/fs: 2 π c
 #define LARGEST_DISPLACEMENT 0.5       // Å an atom and component: a soft mode's harmonic draw may be far out
+
+static bool moves(const mlff_system *system, size_t coordinate)
+{
+    return !(system->fixed && system->fixed[coordinate / 3]);
+}
 
 // Forces at ± h along each coordinate; hessian[3N][3N] is mass-weighted and symmetric, in 1/fs².
 static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system, double *hessian)
@@ -32,6 +38,7 @@ static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system
         if (labels[k].status != MLFF_OK) status = mlff_fail(labels[k].status, "%s", labels[k].problem);
     for (size_t a = 0; a < n && status == MLFF_OK; a++)
         for (size_t b = 0; b < n; b++) {
+            if (!moves(system, a) || !moves(system, b)) continue;
             const double k = -(labels[2 * a].forces[b] - labels[2 * a + 1].forces[b]) / (2 * STEP);
             const double masses = vibrations_mass(system, (int)(a / 3)) * vibrations_mass(system, (int)(b / 3));
             hessian[a * n + b] += 0.5 * k / (sqrt(masses) * BASE_AMU_ANG2_FS2_EV);
@@ -89,7 +96,6 @@ void normal_modes_displace(const normal_modes *modes, mlff_system *system, doubl
     const double scale = sqrt(BASE_KB_EV_PER_K * temperature_kelvin / BASE_AMU_ANG2_FS2_EV); // sqrt(amu) Å/fs
     for (size_t a = 0; a < n; a++) {
         double displacement = 0;
-        if (system->fixed && system->fixed[a / 3]) continue;
         for (int k = 0; k < modes->n_modes; k++)
             displacement +=
                 scale / modes->frequencies[k] * base_random_normal(seed, stream, (uint64_t)k) * modes->vectors[n * (size_t)k + a];
