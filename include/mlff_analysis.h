@@ -29,7 +29,7 @@ MLFF_API void mlff_rdf_destroy(mlff_rdf *rdf);
 typedef struct mlff_msd mlff_msd;
 /* Time between two frames, fs, > 0; atomic number, 0 for all atoms. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_msd_create(double frame_fs, int element, mlff_msd **msd_out);
-/* Fails with MLFF_ERR_USAGE where the atoms are not those of the first frame, some but not all axes are periodic, or no atom is of
+/* Fails with MLFF_ERR_USAGE where the atoms are not those of the first frame in its order, some but not all axes are periodic, or no atom is of
  * the element, and with MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system);
 /* Mean over atoms and origins, Å², after 1, 2, … n_lags frames; NaN where there are not so many frames. */
@@ -46,7 +46,8 @@ MLFF_API void mlff_msd_destroy(mlff_msd *msd);
 typedef struct mlff_vdos mlff_vdos;
 /* Time between two frames, fs, > 0; atomic number, 0 for all atoms. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_vdos_create(double frame_fs, int element, mlff_vdos **vdos_out);
-/* Fails with MLFF_ERR_USAGE where the frame has no velocities, or other atoms than the first, and with MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
+/* Fails with MLFF_ERR_USAGE where the frame has no velocities, or other atoms than the first or another
+ * order of them, and with MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_vdos_add(mlff_vdos *vdos, const mlff_system *system);
 /* Points of the spectrum: a tenth of the frames, at most 512; 0 with fewer than 100 frames. */
 MLFF_API int mlff_vdos_size(const mlff_vdos *vdos);
@@ -69,7 +70,7 @@ typedef struct mlff_geometry_kind {
 /* Finds the bonds; the frame itself is not counted. Fails with MLFF_ERR_UNSUPPORTED where an atom is bonded to its own image,
  * MLFF_ERR_LIMIT, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_geometry_create(const mlff_system *first, mlff_geometry **geometry_out);
-/* Fails with MLFF_ERR_USAGE where the frame has another number of atoms, MLFF_ERR_VALUE, MLFF_ERR_UNSUPPORTED. */
+/* Fails with MLFF_ERR_USAGE where the frame has other atoms than the first or another order of them, MLFF_ERR_VALUE, MLFF_ERR_UNSUPPORTED. */
 MLFF_API mlff_status mlff_geometry_add(mlff_geometry *geometry, const mlff_system *system);
 /* How many kinds of bonds and angles there are. */
 MLFF_API int mlff_geometry_size(const mlff_geometry *geometry);

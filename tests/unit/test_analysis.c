@@ -125,6 +125,35 @@ static void refuses(void **state)
     mlff_system_destroy(box);
 }
 
+// Atoms in another order are other atoms, though there are as many of each element.
+static void refuses_another_order(void **state)
+{
+    (void)state;
+    mlff_msd *msd;
+    mlff_vdos *vdos;
+    mlff_geometry *geometry;
+    mlff_system *water;
+    assert_ok(mlff_system_build("h2o", 0, 0, &water));
+    assert_ok(mlff_system_add_velocities(water));
+    assert_ok(mlff_msd_create(1, 0, &msd));
+    assert_ok(mlff_vdos_create(1, 0, &vdos));
+    assert_ok(mlff_geometry_create(water, &geometry));
+    for (int frame = 0; frame < 2; frame++) {
+        const mlff_status expected = frame == 0 ? MLFF_OK : MLFF_ERR_USAGE;
+        assert_int_equal(mlff_msd_add(msd, water), expected);
+        assert_int_equal(mlff_vdos_add(vdos, water), expected);
+        assert_int_equal(mlff_geometry_add(geometry, water), expected);
+        const int first = water->species[0];
+        water->species[0] = water->species[2];
+        water->species[2] = first;
+    }
+    assert_non_null(strstr(mlff_last_error(), "atom 0 is H, and O in the first frame"));
+    mlff_msd_destroy(msd);
+    mlff_vdos_destroy(vdos);
+    mlff_geometry_destroy(geometry);
+    mlff_system_destroy(water);
+}
+
 // Two pairs of atoms that oscillate at two frequencies, with energies in the ratio 3 : 1: a peak at each, areas in that ratio.
 static void density_of_states_has_the_frequencies(void **state)
 {
@@ -236,6 +265,7 @@ int main(void)
                                        cmocka_unit_test(lattice_has_its_shells),
                                        cmocka_unit_test(random_walk_diffuses),
                                        cmocka_unit_test(refuses),
+                                       cmocka_unit_test(refuses_another_order),
                                        cmocka_unit_test(density_of_states_has_the_frequencies),
                                        cmocka_unit_test(temperature_without_the_whole),
                                        cmocka_unit_test(bonds_and_angles)};

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/analysis/same_atoms.h"
 #include "atoms/elements/covalent.h"
 #include "atoms/images.h"
 #include "base/base.h"
@@ -30,6 +31,7 @@ typedef struct angle {
 
 struct mlff_geometry {
     int n_atoms;
+    int *species; // [n_atoms] of the first frame
     bond *bonds;
     angle *angles;
     kind *kinds;
@@ -120,6 +122,7 @@ mlff_status mlff_geometry_create(const mlff_system *first, mlff_geometry **geome
     mlff_geometry *g = base_alloc(1, sizeof *g, "bonds");
     if (!g) return MLFF_ERR_MEMORY;
     g->n_atoms = first->n_atoms;
+    MLFF_TRY(same_atoms_keep(first, &g->species));
     MLFF_TRY(find_bonds(g, first));
     *geometry_out = g;
     g = NULL;
@@ -155,11 +158,9 @@ mlff_status mlff_geometry_add(mlff_geometry *g, const mlff_system *system)
 {
     double u[3], v[3];
     atoms_images images;
-    const mlff_status status = mlff_system_check(system, "bonds");
+    mlff_status status = mlff_system_check(system, "bonds");
+    if (status == MLFF_OK) status = same_atoms_check(system, g->species, g->n_atoms);
     if (status != MLFF_OK) return status;
-    if (system->n_atoms != g->n_atoms)
-        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
-                         (long long)g->n_frames);
     atoms_images_make(system, &images);
     for (size_t k = 0; k < g->n_bonds; k++) {
         vector_between(system, &images, g->bonds[k].atoms[0], g->bonds[k].atoms[1], v);
@@ -204,6 +205,7 @@ void mlff_geometry_get(const mlff_geometry *g, int index, mlff_geometry_kind *ki
 void mlff_geometry_destroy(mlff_geometry *g)
 {
     if (!g) return;
+    base_free(g->species);
     base_free(g->bonds);
     base_free(g->angles);
     base_free(g->kinds);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/analysis/same_atoms.h"
 #include "atoms/images.h"
 #include "base/base.h"
 #include "mlff_analysis.h"
@@ -17,6 +18,7 @@ struct mlff_msd {
     size_t capacity;
     double *positions; // [n_frames][n_chosen][3] Å, unwrapped
     double *last;      // [n_chosen][3] Å, as the last frame had them
+    int *species;      // [n_atoms] of the first frame
 };
 
 mlff_status mlff_msd_create(double frame_fs, int element, mlff_msd **msd_out)
@@ -40,6 +42,8 @@ static mlff_status begin(mlff_msd *msd, const mlff_system *system)
     int n = 0;
     for (int i = 0; i < system->n_atoms; i++) n += is_chosen(msd, system, i);
     if (n == 0) return mlff_fail(MLFF_ERR_USAGE, "no atom of %s in the first frame", mlff_element_symbol(msd->element));
+    const mlff_status status = same_atoms_keep(system, &msd->species);
+    if (status != MLFF_OK) return status;
     if (!(msd->last = base_alloc(3 * (size_t)n, sizeof(double), "displacements"))) return MLFF_ERR_MEMORY;
     msd->n_chosen = n;
     msd->n_atoms = system->n_atoms;
@@ -53,11 +57,7 @@ mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system)
     if (status == MLFF_OK && msd->n_frames == 0 && !msd->last) status = begin(msd, system);
     if (status != MLFF_OK) return status;
     const int n_periodic = !!system->periodic[0] + !!system->periodic[1] + !!system->periodic[2];
-    int n_chosen = 0;
-    for (int i = 0; i < system->n_atoms; i++) n_chosen += is_chosen(msd, system, i);
-    if (system->n_atoms != msd->n_atoms || n_chosen != msd->n_chosen)
-        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
-                         (long long)msd->n_frames);
+    if ((status = same_atoms_check(system, msd->species, msd->n_atoms)) != MLFF_OK) return status;
     if (n_periodic == 1 || n_periodic == 2)
         return mlff_fail(MLFF_ERR_USAGE, "displacements need a cell that is periodic along all axes or none");
     const size_t n = 3 * (size_t)msd->n_chosen, begin_row = (size_t)msd->n_frames * n;
@@ -132,6 +132,7 @@ void mlff_msd_diffusion(const mlff_msd *msd, double *diffusion_out, double *half
 void mlff_msd_destroy(mlff_msd *msd)
 {
     if (!msd) return;
+    base_free(msd->species);
     base_free(msd->last);
     base_free(msd->positions);
     base_free(msd);

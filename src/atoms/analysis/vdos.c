@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/analysis/same_atoms.h"
 #include "atoms/analysis/spectrum.h"
 #include "atoms/atoms.h"
 #include "mlff_analysis.h"
@@ -17,6 +18,7 @@ struct mlff_vdos {
     double *velocities; // [n_frames][n_chosen][3] Å/fs, of the vibrations
     double *masses;     // [n_chosen] amu
     double *all;        // [n_atoms][3] of one frame
+    int *species;       // [n_atoms] of the first frame
 };
 
 mlff_status mlff_vdos_create(double frame_fs, int element, mlff_vdos **vdos_out)
@@ -43,6 +45,8 @@ static mlff_status begin(mlff_vdos *vdos, const mlff_system *system)
     if (!vdos->masses) vdos->masses = base_alloc((size_t)n, sizeof *vdos->masses, "a density of states");
     if (!vdos->all) vdos->all = base_alloc(3 * (size_t)system->n_atoms, sizeof *vdos->all, "a density of states");
     if (!vdos->masses || !vdos->all) return MLFF_ERR_MEMORY;
+    const mlff_status status = same_atoms_keep(system, &vdos->species);
+    if (status != MLFF_OK) return status;
     vdos->n_atoms = system->n_atoms;
     for (int i = 0; i < system->n_atoms; i++)
         if (is_chosen(vdos, system, i)) vdos->masses[vdos->n_chosen++] = atoms_mass(system, i);
@@ -51,17 +55,13 @@ static mlff_status begin(mlff_vdos *vdos, const mlff_system *system)
 
 mlff_status mlff_vdos_add(mlff_vdos *vdos, const mlff_system *system)
 {
-    int n_chosen = 0;
     mlff_status status = mlff_system_check(system, "a density of states");
     if (status != MLFF_OK) return status;
     if (!system->velocities)
         return mlff_fail(MLFF_ERR_USAGE, "a density of states needs velocities; extended XYZ of mlff md has them");
     if (vdos->n_frames == 0 && vdos->n_chosen == 0 && (status = begin(vdos, system)) != MLFF_OK) return status;
-    for (int i = 0; i < system->n_atoms; i++) n_chosen += is_chosen(vdos, system, i);
-    if (system->n_atoms != vdos->n_atoms || n_chosen != vdos->n_chosen)
-        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first; give frames of one system",
-                         (long long)vdos->n_frames);
-    const size_t n = 3 * (size_t)n_chosen, begin_row = (size_t)vdos->n_frames * n;
+    if ((status = same_atoms_check(system, vdos->species, vdos->n_atoms)) != MLFF_OK) return status;
+    const size_t n = 3 * (size_t)vdos->n_chosen, begin_row = (size_t)vdos->n_frames * n;
     status = base_grow(&vdos->velocities, &vdos->capacity, begin_row + n, sizeof *vdos->velocities, "a density of states");
     if (status != MLFF_OK) return status;
     spectrum_velocities(system, vdos->all);
@@ -111,6 +111,7 @@ void mlff_vdos_destroy(mlff_vdos *vdos)
 {
     if (!vdos) return;
     base_free(vdos->velocities);
+    base_free(vdos->species);
     base_free(vdos->masses);
     base_free(vdos->all);
     base_free(vdos);

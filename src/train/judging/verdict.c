@@ -168,7 +168,8 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     if (usual->n_components > 0)
         verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s",
                     usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
-                    o->trained_on ? "" : ", not compared with the training data", 1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, elements, beside);
+                    o->trained_on ? "" : ", not compared with the training data", 1e3 * sqrt(usual->force_square / components),
+                    1e3 * usual->worst, spread, elements, beside);
     else
         verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
