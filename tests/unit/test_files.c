@@ -180,6 +180,8 @@ static void refuses_xyz(void **state)
         {"1\nc\nXx 0 0 0\n", MLFF_ERR_ELEMENT, "a.xyz:3: column 1, 'Xx', is not an element"},
         {"1\nc\nHydrogen 0 0 0\n", MLFF_ERR_ELEMENT, "'Hydrogen'"},
         {"1\nc\n119 0 0 0\n", MLFF_ERR_ELEMENT, "'119'"},
+        {"1\nProperties=species:S:1:pos:R:3:Z:I:1\nO 0 0 0 6\n", MLFF_ERR_ELEMENT,
+         "a.xyz:3: column 5, '6', is another element than O of an earlier column"},
         {"1\nProperties=species:S:1\nH\n", MLFF_ERR_FORMAT, "a.xyz:2: Properties=species:S:1: species (or Z) and pos"},
         {"1\nProperties=pos:R:3\n0 0 0\n", MLFF_ERR_FORMAT, "a.xyz:2:"},
         {"1\nProperties=\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2:"},

@@ -392,6 +392,7 @@ static int word_length(const char *text)
 static mlff_status parse_row(const mlff_reader *reader, const extxyz_rows *rows, const char *line, row *atom)
 {
     const char *cursor = line;
+    int species = 0;
     atom->n_held = 0;
     for (int k = 0; k < rows->n_columns; k++) {
         int column = rows->columns[k];
@@ -406,10 +407,15 @@ static mlff_status parse_row(const mlff_reader *reader, const extxyz_rows *rows,
             if (!isfinite(atom->values[column]))
                 return reader_fail(reader, MLFF_ERR_VALUE, "column %d, '%.*s', is not finite", k + 1, word_length(word), word);
         } else if (column == COLUMN_SPECIES) {
-            if (!parse_species(&cursor, &atom->species))
+            const char *word = cursor;
+            const int other = species;
+            if (!parse_species(&cursor, &species))
                 return reader_fail(reader, MLFF_ERR_ELEMENT,
                                    "column %d, '%.*s', is not an element (a symbol, or a number from 1 to %d)", k + 1,
                                    word_length(cursor), cursor, MLFF_MAX_ATOMIC_NUMBER);
+            if (other != 0 && other != species)
+                return reader_fail(reader, MLFF_ERR_ELEMENT, "column %d, '%.*s', is another element than %s of an earlier column",
+                                   k + 1, word_length(word), word, mlff_element_symbol(other));
         } else if (column == COLUMN_MAY_MOVE) {
             if (!parse_may_move(&cursor, &atom->n_held))
                 return reader_fail(reader, MLFF_ERR_FORMAT, "column %d, '%.*s', is not T or F", k + 1, word_length(cursor),
@@ -421,6 +427,7 @@ static mlff_status parse_row(const mlff_reader *reader, const extxyz_rows *rows,
     if (*atoms_skip_blanks(cursor) && !rows->may_have_more)
         return reader_fail(reader, MLFF_ERR_FORMAT, "%d columns, expected %d (%s)", atoms_count_words(line, MAX_COLUMNS),
                            rows->n_columns, rows->properties);
+    atom->species = species;
     return MLFF_OK;
 }
 
