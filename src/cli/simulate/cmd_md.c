@@ -258,6 +258,8 @@ static int check_ensemble(cli_arguments *arguments, const simulation *run)
     for (int k = 0; of_pressure[k]; k++)
         if (cli_given(arguments, of_pressure[k]) && !run->constant_pressure)
             return cli_usage_error(arguments, "--%s needs --ensemble scr or mtk", of_pressure[k]);
+    if (cli_given(arguments, "friction") && ensemble != MLFF_LANGEVIN)
+        return cli_usage_error(arguments, "--friction needs --ensemble langevin");
     if (cli_given(arguments, "thermostat-time") && ensemble < MLFF_BUSSI)
         return cli_usage_error(arguments, "--thermostat-time needs --ensemble bussi, nose-hoover, scr or mtk");
     if (cli_given(arguments, "ramp-steps") && !cli_given(arguments, "ramp-to"))
