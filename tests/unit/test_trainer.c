@@ -458,6 +458,9 @@ static void test_missing_forces(void **state)
     options.loss.forces_weight = 0;
     trainer = make_trainer(student, none, &options);
     assert_string_equal(warned, "");
+    options.loss = (mlff_loss){.stress_weight = 100}; // which no label has
+    mlff_trainer *idle = NULL;
+    assert_refused(mlff_trainer_create(student, some, &options, &idle), MLFF_ERR_VALUE, "none of the labels whose weights");
     mlff_warning_handler_set(NULL, NULL);
     mlff_trainer_destroy(trainer);
     mlff_dataset_destroy(none);

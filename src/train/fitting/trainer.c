@@ -122,11 +122,21 @@ static void hash_data(void *context)
     t->data_hash = hash_of_set(t->set);
 }
 
+// Whether the loss has a term of this frame.
+static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
+{
+    const mlff_system *system = frame->system;
+    return (loss->energy_weight > 0 && !isnan(system->label_energy)) || (loss->forces_weight > 0 && system->label_forces) ||
+           (loss->stress_weight > 0 && !isnan(system->label_stress[0])) ||
+           (loss->atom_energies_weight > 0 && frame->atom_energies) || (loss->hessian_weight > 0 && frame->probe_step > 0);
+}
+
 // A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
 static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
 {
-    size_t n = 0, n_energies = 0, n_forces = 0;
+    size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0;
     for (size_t k = 0; k < data->n_frames; k++) {
+        n_learned += is_learned(&data->frames[k], loss);
         if (data->frames[k].probe_step > 0) {
             k++;
             continue;
@@ -139,6 +149,11 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
         return mlff_fail(MLFF_ERR_VALUE,
                          "the data have no forces, from which a student learns most; label them with forces (mlff label), or "
                          "train on energies alone with a weight of forces of 0");
+    if (n > 0 && n_learned == 0)
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "the data have none of the labels whose weights in the loss are above 0: energy %g, forces %g, "
+                         "stress %g; raise the weight of labels that they have",
+                         loss->energy_weight, loss->forces_weight, loss->stress_weight);
     if (loss->forces_weight > 0 && n_forces < n)
         base_warn("%zu of %zu structures without forces: energies alone are learned from them", n - n_forces, n);
     if (loss->energy_weight > 0 && n_energies < n)
