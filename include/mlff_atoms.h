@@ -42,7 +42,8 @@ typedef struct mlff_system {
     double *label_forces;   /* [n_atoms][3] eV/Å, or NULL */
     double label_stress[6]; /* Voigt, eV/Å³; label_stress[0] is NaN if absent */
 
-    int64_t group; /* trajectory that the frame belongs to, >= 0 ("group" in extended XYZ); -1 where not given */
+    int64_t group;  /* trajectory that the frame belongs to, >= 0 ("group" in extended XYZ); -1 where not given */
+    double time_fs; /* of the frame in its trajectory ("time_fs" in extended XYZ); NaN where not given */
 } mlff_system;
 
 /* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */

@@ -14,7 +14,7 @@ mlff_status mlff_system_create(int n_atoms, mlff_system **system_out)
     if (n_atoms < 1) return mlff_fail(MLFF_ERR_USAGE, "a system of %d atoms; at least one is needed", n_atoms);
     if (!(system = base_alloc(1, sizeof *system, "a system"))) return MLFF_ERR_MEMORY;
     system->n_atoms = n_atoms;
-    system->charge = system->spin = system->label_energy = system->label_stress[0] = NAN;
+    system->charge = system->spin = system->label_energy = system->label_stress[0] = system->time_fs = NAN;
     system->group = -1;
     system->species = base_alloc((size_t)n_atoms, sizeof *system->species, "species");
     system->positions = base_alloc((size_t)n_atoms, 3 * sizeof(double), "positions");
@@ -77,6 +77,7 @@ mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out
     copy->charge = system->charge;
     copy->spin = system->spin;
     copy->group = system->group;
+    copy->time_fs = system->time_fs;
     copy->label_energy = system->label_energy;
     memcpy(copy->label_stress, system->label_stress, sizeof copy->label_stress);
     MLFF_TRY(copy_optional(system, 1, copy));

@@ -73,11 +73,14 @@ test_analyze() {
     local ethanol=$source_folder/models/ethanol.safetensors
     run 0 md $ethanol --system ethanol --n-steps 110 --every 1 -o run.extxyz
     run 0 analyze run.extxyz --frame-time 0.5 --element O --json
+    is "$(wc -c <err)" 0 "bytes on stderr with the right --frame-time"
     is "$(value out n_frames)" 111 frames
     is "$(value out msd.lag_fs.0)" 0.5 "first lag"
     awk -v d="$(value out msd.msd_angstrom2.0)" 'BEGIN { exit !(d > 0 && d < 0.01) }' || fail "displacement of oxygen in 0.5 fs"
     awk -v t="$(value out temperature.mean_kelvin)" 'BEGIN { exit !(t > 50 && t < 500) }' || fail "temperature"
     is "$(value out vdos.wavenumber_per_cm.0)" 0 "first wavenumber"
+    run 0 analyze run.extxyz --frame-time 5 --element O --json
+    says 'warning: the frames are 0.5 fs apart by their own times .*, and 5 fs by --frame-time' err
     run 0 analyze run.extxyz --geometry --html page.html
     says 'energy: mean -4[0-9.]* eV'
     says '^H-O  *1  *0.9'

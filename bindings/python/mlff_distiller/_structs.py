@@ -48,6 +48,7 @@ class mlff_system(Structure):
         ("label_forces", c_void_p),
         ("label_stress", c_double * 6),
         ("group", c_int64),
+        ("time_fs", c_double),
     ]
 
 

@@ -51,6 +51,7 @@ typedef struct header {
     unsigned char periodic[3];
     double energy, free_energy, charge, spin;
     int64_t group;
+    double time_fs;
     double stress[6], virial[6];
     const char *unreadable; // a known key whose value is not what it should be
     const char *unread;     // the same of charge and spin, which others write as words and nothing here needs
@@ -294,8 +295,14 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
     mlff_status status = MLFF_OK;
     char *key, *value, standard[] = "species:S:1:pos:R:3";
 
-    *head =
-        (header){.energy = NAN, .free_energy = NAN, .charge = NAN, .spin = NAN, .group = -1, .stress = {NAN}, .virial = {NAN}};
+    *head = (header){.energy = NAN,
+                     .free_energy = NAN,
+                     .charge = NAN,
+                     .spin = NAN,
+                     .time_fs = NAN,
+                     .group = -1,
+                     .stress = {NAN},
+                     .virial = {NAN}};
     while (next_pair(&line, &key, &value)) {
         if (!value) continue;
         bool readable = true;
@@ -319,6 +326,8 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
             if (!parse_scalar(value, &head->spin)) head->unread = key;
         } else if (strcmp(key, "group") == 0) {
             head->group = parse_group(value);
+        } else if (strcmp(key, "time_fs") == 0) {
+            if (!parse_scalar(value, &head->time_fs)) head->unread = key;
         } else if (strcmp(key, "stress") == 0) {
             readable = parse_tensor(value, head->stress);
         } else if (strcmp(key, "virial") == 0) {
@@ -508,6 +517,7 @@ static void take_header(mlff_reader *reader, const header *head, mlff_system *sy
     system->charge = head->charge;
     system->spin = head->spin;
     system->group = head->group;
+    system->time_fs = head->time_fs;
     system->label_energy = isnan(head->energy) ? head->free_energy : head->energy;
     if (!isnan(head->stress[0])) {
         memcpy(system->label_stress, head->stress, sizeof system->label_stress);
