@@ -9,9 +9,11 @@ from ase import Atoms
 from ase.build import bulk, molecule
 from ase.calculators.calculator import Calculator
 from ase.calculators.emt import EMT
+from ase.constraints import FixAtoms
 from ase.db import connect
 from support import scratch, untrained, untrained_path
 
+from mlff_distiller.analysis import analyze
 from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, seeds_from_smiles, select
 from mlff_distiller.engine import Evaluator
 from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError
@@ -147,6 +149,26 @@ class Labels(unittest.TestCase):
         # The same calculator by the C library's loop: the file has all of it already.
         self.assertEqual(label(Moody(), frames, path).n_new, 0)
 
+    def test_forces_of_another_shape(self):
+        class Short(EMT):
+            def calculate(self, *arguments, **keywords):
+                super().calculate(*arguments, **keywords)
+                self.results["forces"] = np.zeros((2, 3))
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with self.assertRaisesRegex(MlffError, "holds no frame"):
+                label_with_calculator(Short(), copper(2), scratch("short.labels"))
+        self.assertIn("forces: shape (2, 3), (4, 3) is needed", str(caught[0].message))
+
+    def test_constraints_are_no_part_of_labels(self):
+        atoms = copper(1)[0]
+        expected = EMT().get_forces(atoms)
+        atoms.set_constraint(FixAtoms([0, 1]))
+        path = scratch("fixed.labels")
+        label_with_calculator(EMT(), [atoms], path)
+        np.testing.assert_allclose(Dataset.read(path)[0].get_forces(), expected, atol=1e-10)
+
     def test_labels_that_cannot_be_trained_on(self):
         class Wrong(EMT):
             def get_potential_energy(self, atoms=None, force_consistent=False):
@@ -203,6 +225,23 @@ class Datasets(unittest.TestCase):
         shifts = data.shifts()
         self.assertAlmostEqual(shifts[1], -10.0 * 2 / 5)
         self.assertAlmostEqual(shifts[8], -10.0 * 1 / 5)
+
+    def test_results_of_other_atoms(self):
+        shared, data = EMT(), Dataset()
+        first, second = copper(2)
+        for atoms in (first, second):
+            atoms.calc = shared
+            atoms.get_forces()
+        data.add(second)
+        with self.assertRaisesRegex(MlffUsageError, "results of EMT are of other positions"):
+            data.add(first)  # the calculator has those of the second
+        second.rattle(0.01)
+        with self.assertRaisesRegex(MlffUsageError, "of other positions"):
+            data.add(second)
+        with self.assertRaisesRegex(MlffUsageError, r"forces: shape \(3, 4\)"):
+            data.add(second, energy=0.0, forces=np.zeros((3, 4)))
+        self.assertEqual(len(data), 1)
+        self.assertIsNone(analyze([first, second]).energies)
 
     def test_database(self):
         path = str(scratch("frames.db"))

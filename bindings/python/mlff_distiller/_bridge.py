@@ -338,6 +338,22 @@ def check_atoms(atoms: Any) -> None:
         raise TypeError(f"{atoms!r:.60} in place of ASE's Atoms")
 
 
+def changed_since(atoms: Any) -> str | None:
+    """What of the atoms is another than when their calculator's results were computed: a calculator may serve several atoms."""
+    computed = getattr(atoms.calc, "atoms", None)
+    if not hasattr(computed, "positions"):
+        return None
+    for name, old, new in (
+        ("numbers", computed.numbers, atoms.numbers),
+        ("positions", computed.positions, atoms.positions),
+        ("cell", computed.cell[:], atoms.cell[:]),
+        ("pbc", computed.pbc, atoms.pbc),
+    ):
+        if not np.array_equal(old, new):
+            return name
+    return None
+
+
 def warn_of_constraints(atoms: Any) -> None:
     """MlffWarning for constraints of ASE that the engine does not have: the caller's caller is named."""
     check_atoms(atoms)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, each_atoms, system_from_atoms, warn_of_constraints
+from ._bridge import changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
 from .errors import MlffFormatError, MlffUsageError
 
@@ -161,7 +161,7 @@ def _element(symbol: str) -> int:
 
 
 def _energy_of(atoms: Atoms) -> float:
-    known = atoms.calc.results if atoms.calc is not None else {}
+    known = atoms.calc.results if atoms.calc is not None and not changed_since(atoms) else {}
     return float(known.get("energy", np.nan))
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from . import _library as lib
 from . import _structs as s
 from ._arrays import host_array
-from ._bridge import Interrupts, check_atoms, doubles, each_atoms, system_from_atoms
+from ._bridge import Interrupts, changed_since, check_atoms, doubles, each_atoms, system_from_atoms
 from ._devices import parse_device
 from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
@@ -451,12 +451,13 @@ def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label
     """The calculator's label of one structure, and the array of forces that it borrows."""
     work = atoms.copy()
     work.calc = calculator
-    forces = np.ascontiguousarray(work.get_forces(), dtype=np.float64)
+    # ASE zeroes forces on fixed atoms unless told otherwise; the label is the derivative of the energy.
+    forces = host_array(work.get_forces(apply_constraint=False), np.float64, (len(atoms), 3), "forces")
     row = s.mlff_label(energy=float(work.get_potential_energy()), energy_deviation=np.nan, force_deviation=np.nan)
     row.forces = forces.ctypes.data
     row.stress[0] = np.nan
     if stress and all(atoms.pbc):
-        row.stress[:] = [float(x) for x in work.get_stress()]
+        row.stress[:] = [float(x) for x in work.get_stress(apply_constraint=False)]
     if not (np.isfinite(row.energy) and np.isfinite(forces).all()):
         raise ValueError("an energy or a force that is not finite")
     return row, forces
@@ -563,7 +564,7 @@ class Dataset:
     def add(
         self, atoms: Atoms, energy: float | None = None, forces: Any = None, stress: Any = None, weight: float = 1.0
     ) -> None:
-        """Adds a copy. Without energy, forces and stress: the results that `atoms.calc` holds already.
+        """Adds a copy. Without energy, forces and stress: the results that `atoms.calc` holds already, which must be of these atoms.
 
         Args:
             energy: eV.
@@ -573,10 +574,15 @@ class Dataset:
         """
         check_atoms(atoms)
         if energy is None and forces is None and stress is None and atoms.calc is not None:
+            if changed := changed_since(atoms):
+                raise MlffUsageError(
+                    f"the results of {type(atoms.calc).__name__} are of other {changed} than these atoms have; "
+                    "compute them again, or give energy and forces"
+                )
             results = atoms.calc.results
             energy, forces, stress = results.get("energy"), results.get("forces"), results.get("stress")
             stress = stress if all(atoms.pbc) else None
-        f = None if forces is None else np.ascontiguousarray(np.reshape(forces, (len(atoms), 3)), dtype=np.float64)
+        f = None if forces is None else host_array(forces, np.float64, (len(atoms), 3), "forces")
         v = None if stress is None else np.ascontiguousarray(np.reshape(stress, 6), dtype=np.float64)
         row = s.mlff_labels(energy=float("nan") if energy is None else float(energy), weight=weight)
         row.forces = None if f is None else f.ctypes.data
