@@ -98,6 +98,9 @@ class Sampling(unittest.TestCase):
         self.assertEqual(frames[0].info["origin"], "seed")
         self.assertIn("md 300 K", {atoms.info["origin"] for atoms in frames})
         self.assertEqual(len(select(frames, 5)), 5)
+        for atoms in frames:
+            atoms.info["origin"] = "é" * 12  # 24 bytes, of which 23 are kept
+        self.assertEqual(select(frames, 1)[0].info["origin"], "é" * 11)
         with self.assertRaises(MlffUsageError):
             sample(teacher, copper(1), methods=["guess"])
         with self.assertRaises(MlffUsageError):

@@ -97,7 +97,7 @@ class _Samples:
         origin = c_char_p()
         for k in range(lib.core.mlff_samples_size(self.handle)):
             atoms = _atoms_from_system(lib.core.mlff_samples_get(self.handle, k, byref(origin)))
-            atoms.info["origin"] = (origin.value or b"").decode()
+            atoms.info["origin"] = (origin.value or b"").decode("utf-8", "ignore")
             found.append(atoms)
         return found
 
