@@ -47,6 +47,7 @@ test_vibrations() {
     run 0 vibrations $ethanol minimum.extxyz --precision float64
     says '9 atoms, 21 vibrations; largest force .* zero-point energy 2\.'
     says '3 translations, 3 rotations .*: 0.00 0.00 0.00'
+    grep -q '^left out.* -[0-9]' out && fail "an imaginary frequency of the whole with a minus sign"
     says '^ *21 +3[0-9]{3}\.' # the hydroxyl group
     [ ! -s err ] || fail "a warning for a minimum: $(cat err)"
     run 0 vibrations $ethanol minimum.extxyz --json

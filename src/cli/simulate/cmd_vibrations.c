@@ -74,8 +74,10 @@ static void print_table(const cli_setup *setup, const mlff_system *system, const
            base_plural(system->n_atoms), v->n_modes, base_plural(v->n_modes), v->largest_force, v->zero_point_energy);
     if (v->n_rigid > 0) {
         printf("left out, %s (1/cm, exactly 0 at a minimum):", rigid_names(v->n_rigid, is_periodic(system)));
-        for (int r = 0; r < v->n_rigid; r++)
-            printf(" %.2f", fabs(v->rigid_wavenumbers[r]) < 0.005 ? 0.0 : v->rigid_wavenumbers[r]);
+        for (int r = 0; r < v->n_rigid; r++) {
+            const double w = v->rigid_wavenumbers[r];
+            printf(" %.2f%s", fabs(w) < 0.005 ? 0.0 : fabs(w), w <= -0.005 ? "i" : "");
+        }
         putchar('\n');
     }
     printf("\n%6s %12s %12s %12s %12s\n%6s %12s %12s %12s %12s\n", "mode", "wavenumber", "energy", "frequency", "period", "",
