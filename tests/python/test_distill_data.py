@@ -160,7 +160,7 @@ class Labels(unittest.TestCase):
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            with self.assertRaisesRegex(MlffError, "holds no frame"):
+            with self.assertRaisesRegex(MlffError, "its teacher failed at all 2 structures"):
                 label_with_calculator(Short(), copper(2), scratch("short.labels"))
         self.assertIn("forces: shape (2, 3), (4, 3) is needed", str(caught[0].message))
 

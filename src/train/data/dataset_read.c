@@ -19,9 +19,9 @@ typedef struct reading {
     mlff_dataset *dataset;
     const char *path;
     mlff_read_options options;
-    int64_t n_frames, n_left_out;
-    base_text name;    // "path: frame 3"
-    double probe_step; // of a probe's first half, which is the dataset's last frame; 0
+    int64_t n_frames, n_left_out, n_failed; // failed: structures without a label
+    base_text name;                         // "path: frame 3"
+    double probe_step;                      // of a probe's first half, which is the dataset's last frame; 0
 } reading;
 
 static mlff_status name_frame(reading *r)
@@ -66,6 +66,7 @@ static mlff_status take_label(void *context, shard_label *label)
     const shard_head *head = &label->head;
     const size_t before = r->dataset->n_frames;
     if (head->flags & SHARD_FAILED) {
+        r->n_failed++;
         r->probe_step = 0;
         return MLFF_OK;
     }
@@ -92,6 +93,9 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
     else
         MLFF_TRY(frames_visit(path, r.options.n_threads, take_system, &r));
+    if (r.n_frames == 0 && r.n_failed > 0)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no label; its teacher failed at all %" PRId64 " structure%s", path, r.n_failed,
+                  base_plural(r.n_failed));
     if (r.n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     if (n_left_out_out) *n_left_out_out = r.n_left_out;
 done:
