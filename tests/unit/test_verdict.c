@@ -361,6 +361,52 @@ static void test_speed_of_an_ensemble(void **state)
     mlff_model_destroy(ensemble);
 }
 
+// A teacher that keeps its last result, as ASE's calculators do.
+typedef struct keeping {
+    const mlff_system *rest;
+    mlff_system *last;
+    int n_kept;
+} keeping;
+
+static mlff_status keep_last(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    keeping *k = context;
+    const size_t size = 3 * sizeof(double) * (size_t)system->n_atoms;
+    if (k->last && memcmp(k->last->positions, system->positions, size) == 0) k->n_kept++;
+    mlff_system_destroy(k->last);
+    k->last = NULL;
+    const mlff_status status = mlff_system_copy(system, &k->last);
+    return status == MLFF_OK ? log_springs((void *)k->rest, system, energy, forces) : status;
+}
+
+// No timed call finds the structure of the call before it, whose result a teacher may still have.
+static void test_speed_without_kept_results(void **state)
+{
+    (void)state;
+    mlff_model *student;
+    mlff_verdict *verdict;
+    mlff_dataset *test;
+    mlff_system *start;
+    double energy, forces[9];
+    mlff_verdict_options options = mlff_verdict_options_default();
+    options.n_threads = 1;
+    options.nve_ps = options.hot_ps = options.compare_ps = 0;
+    assert_ok(mlff_system_build("h2o", 0, 0, &start));
+    assert_ok(mlff_model_create("painn", (mlff_setting[]){{"n_features", "32"}, {"n_layers", "1"}, {0}}, &student));
+    assert_ok(mlff_dataset_create(&test));
+    keeping kept = {.rest = start};
+    assert_ok(log_springs(start, start, &energy, forces));
+    assert_ok(mlff_dataset_add(test, start, &(mlff_labels){.energy = energy, .forces = forces, .weight = 1}));
+    const mlff_force_field field = {"keeping", keep_last, &kept};
+    assert_ok(mlff_verdict_create(student, &field, test, start, &options, &verdict));
+    assert_int_equal(kept.n_kept, 0);
+    mlff_verdict_destroy(verdict);
+    mlff_system_destroy(kept.last);
+    mlff_dataset_destroy(test);
+    mlff_model_destroy(student);
+    mlff_system_destroy(start);
+}
+
 // ---- compressed pairs -----------------------------------------------------------------------------------------------
 
 // Two hydrogen atoms: E = k/2 (d - 0.74 Å)², and below `hole` a slope of 5 eV/Å inwards.
@@ -467,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_internal_velocities),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_speed_of_an_ensemble),
+        cmocka_unit_test(test_speed_without_kept_results),
         cmocka_unit_test(test_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
