@@ -309,6 +309,11 @@ test_md_far_from_training() {
     head -11 hot.extxyz >start.extxyz
     run 0 md ethanol start.extxyz --device cpu --timestep 0.1 --n-steps 40
     extrapolated 1 'trained at up to 1000 K; at [0-9.]+ K, in step [0-9]+'
+    # One atom of nine moves: the temperature of its three degrees of freedom has a standard deviation of 0.8 of itself.
+    awk 'NR == 2 { print "Properties=species:S:1:pos:R:3:move_mask:L:1" } NR > 2 { print $1, $2, $3, $4, NR == 11 ? "T" : "F" } NR == 1' \
+        start.extxyz >one.extxyz
+    run 0 md ethanol one.extxyz --device cpu --timestep 0.5 --n-steps 6000 --every 6000 --temperature 600 --ensemble langevin
+    extrapolated 0
     run 0 md organic-small --system h2o --device cpu --timestep 0.5 --n-steps 40
     extrapolated 0
     printf '3\n\nO 0 0 0\nH 0.55 0 0\nH -0.24 0.93 0\n' >pressed.xyz

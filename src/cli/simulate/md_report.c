@@ -99,14 +99,25 @@ void md_warn_if_far_from_training(simulation *run)
     run->told_hot = true;
 }
 
+// The temperature of n degrees of freedom is distributed as T χ²(n)/n, the cube root of which is nearly normal (Wilson and Hilferty
+// 1931): mean 1 − 2/9n, variance 2/9n. The factor is exceeded in one of some million independent configurations, five standard deviations.
+static double largest_fluctuation(const mlff_system *system)
+{
+    int n = 0;
+    for (int i = 0; i < system->n_atoms; i++) n += !(system->fixed && system->fixed[i]) ? 3 : 0;
+    const double variance = 2 / (9.0 * (n > 0 ? n : 3)), root = 1 - variance + 5 * sqrt(variance);
+    return root * root * root;
+}
+
 void md_watch_extrapolation(simulation *run)
 {
-    // The temperature of N atoms fluctuates by sqrt(2/3N) of itself; what is hotter by more than three times that is hot.
-    const double now = run->last.temperature_kelvin, surely = now / (1 + 3 * sqrt(2 / (3.0 * run->input.system->n_atoms)));
+    const mlff_model *model = run->setup.model;
+    const double now = run->last.temperature_kelvin;
     double highest;
     mlff_evaluator_info info;
     mlff_evaluator_info_get(run->setup.evaluator, &info);
-    const bool hot = !run->told_hot && mlff_model_extrapolates_at(run->setup.model, surely, &highest);
+    const bool hot = !run->told_hot && mlff_model_extrapolates_at(model, now, &highest) &&
+                     mlff_model_extrapolates_at(model, now / largest_fluctuation(run->input.system), NULL);
     const bool near = !run->told_near && info.n_core_pairs > 0;
     if (!hot && !near) return;
     cli_progress_clear();
