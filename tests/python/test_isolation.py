@@ -39,7 +39,7 @@ class Fragile(EMT):
 
 FAULTS = {
     "crash": r"ended at this structure, with signal 11 \(Segmentation fault\)",
-    "hang": "no answer of the calculator within 1 s",
+    "hang": "no answer of the calculator within 4 s",
     "end": "ended at this structure, with status 3",
     "raise": "ValueError: not this one",
 }
@@ -79,7 +79,7 @@ class Isolation(unittest.TestCase):
     def test_a_fault_costs_one_structure(self):
         order = [None, "crash", None, "hang", "end", "raise", None]
         frames, path = copper(order), scratch("fragile.labels")
-        calculator = IsolatedCalculator(Fragile(), timeout=1)
+        calculator = IsolatedCalculator(Fragile(), timeout=4)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             done = label_with_calculator(calculator, frames, path, stress=True)
@@ -96,11 +96,20 @@ class Isolation(unittest.TestCase):
         self.assertEqual(label_with_calculator(Fragile(), frames, path, stress=True).n_new, 0)
         calculator.close()
 
+    def test_labels_are_not_locked(self):
+        path = scratch("twice.labels")
+        with open(__file__, "rb"):  # whose descriptor the file of labels gets
+            calculator = IsolatedCalculator(EMT(), timeout=60)
+        frames = copper([None, None])
+        self.assertEqual(label_with_calculator(calculator, frames[:1], path).n_new, 1)
+        self.assertEqual(label_with_calculator(calculator, frames, path).n_new, 1)
+        calculator.close()
+
     def test_as_teacher(self):
         frames = copper([None] * 4)
         frames[1].positions += 100
         frames[2].positions -= 100
-        calculator = IsolatedCalculator(Fragile(), timeout=1)
+        calculator = IsolatedCalculator(Fragile(), timeout=4)
         teacher = Teacher(calculator)
         self.assertEqual(teacher.hash, Teacher(Fragile()).hash)
         found = teacher.compute(frames)

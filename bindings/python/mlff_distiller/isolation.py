@@ -33,21 +33,23 @@ def _plain(results: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in results.items() if isinstance(value, (int, float, np.ndarray, np.generic))}
 
 
-def _open_files() -> set[int]:
-    """Descriptors of regular files."""
+def _open_files() -> set[tuple[int, int, int]]:
+    """Regular files: descriptors with device and inode, since a closed file's descriptor becomes that of the next one."""
     found = set()
     for name in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):  # that of the listing itself
-            if stat.S_ISREG(os.fstat(int(name)).st_mode):
-                found.add(int(name))
+            file = os.fstat(int(name))
+            if stat.S_ISREG(file.st_mode):
+                found.add((int(name), file.st_dev, file.st_ino))
     return found
 
 
-def _serve(calculator: Any, files: set[int], connection: Connection, parents: Connection) -> None:
+def _serve(calculator: Any, files: set[tuple[int, int, int]], connection: Connection, parents: Connection) -> None:
     """In the process: structures come in, results or the text of an error go out."""
     parents.close()  # or its end would never be seen here
-    for descriptor in _open_files() - files - {0, 1, 2}:
-        os.close(descriptor)  # a file of labels stays locked while anybody has it open
+    for descriptor, _, _ in _open_files() - files:
+        if descriptor > 2:
+            os.close(descriptor)  # a file of labels stays locked while anybody has it open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     while True:
         try:
