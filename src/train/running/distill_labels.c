@@ -135,10 +135,23 @@ done:
     return status;
 }
 
+// The file that distill_labels_save will write is read by its absolute name.
+static mlff_status check_folder(const distill *d)
+{
+    char here[PATH_MAX];
+    if (strchr(d->folder, ',') || (d->folder[0] != '/' && getcwd(here, sizeof here) && strchr(here, ',')))
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "%s: names of files of labels are separated by commas, and this folder has one in its name; "
+                         "give another folder",
+                         d->folder);
+    return MLFF_OK;
+}
+
 // As if it were read from the file that distill_labels_save writes.
 static mlff_status take_dataset(distill *d)
 {
     mlff_status status = MLFF_OK;
+    if (is_new(d)) MLFF_TRY(check_folder(d));
     MLFF_TRY(append(d->labelled, d->options.labels));
     if (is_new(d)) MLFF_TRY(mlff_dataset_check(d->labelled));
     MLFF_TRY(note_labels(d, d->config.labels, d->labelled));
