@@ -424,7 +424,8 @@ static void test_dataset(void **state)
     assert_refused(run_on(data, "data", NULL), MLFF_ERR_VALUE, "the run began with other labels");
     data->frames[30].system->label_energy -= 0.01;
     assert_refused(run_on(data, "left", NULL), MLFF_ERR_VALUE, "labels.mlff: is of another run");
-    assert_refused(run_on(data, "a,b", NULL), MLFF_ERR_USAGE, "this folder has one in its name"); // it could not go on without `data`
+    assert_refused(run_on(data, "a,b", NULL), MLFF_ERR_USAGE,
+                   "this folder has one in its name"); // it could not go on without `data`
     mlff_dataset_destroy(data);
     remove_run("left");
     remove_run("data");
