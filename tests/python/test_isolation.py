@@ -9,6 +9,7 @@ import signal
 import time
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 from ase.build import bulk
@@ -120,6 +121,14 @@ class Isolation(unittest.TestCase):
             atoms.calc = EMT()
             np.testing.assert_allclose(one.forces, atoms.get_forces(), atol=1e-12)
         calculator.close()
+
+    def test_no_process(self):
+        (atoms,) = copper([None])
+        atoms.calc = IsolatedCalculator(EMT(), timeout=60)
+        with mock.patch("os.fork", side_effect=BlockingIOError("no more processes")), self.assertRaises(BlockingIOError):
+            atoms.get_potential_energy()
+        self.assertTrue(np.isfinite(atoms.get_potential_energy()))
+        atoms.calc.close()
 
     def test_bad_input(self):
         with self.assertRaisesRegex(TypeError, "ASE calculator"):

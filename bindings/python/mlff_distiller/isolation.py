@@ -114,10 +114,11 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
             raise MlffUnsupportedError("a calculator in a process of its own needs fork(), which this system lacks")
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self.calculator, self._files, theirs, ours), daemon=True)
+        process = context.Process(target=_serve, args=(self.calculator, self._files, theirs, ours), daemon=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads: those of the engine hold no lock between calls
-            self._process.start()
+            process.start()
+        self._process = process  # a process that could not be started has no end to wait for
         theirs.close()
         return ours
 
