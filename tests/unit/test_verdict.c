@@ -366,11 +366,13 @@ typedef struct keeping {
     const mlff_system *rest;
     mlff_system *last;
     int n_kept;
+    bool fails; // at structures that are far from the rest
 } keeping;
 
 static mlff_status keep_last(void *context, const mlff_system *system, double *energy, double *forces)
 {
     keeping *k = context;
+    if (k->fails && fabs(system->positions[3] - k->rest->positions[3]) > 1e-6) return mlff_fail(MLFF_ERR_CALLBACK, "too far");
     const size_t size = 3 * sizeof(double) * (size_t)system->n_atoms;
     if (k->last && memcmp(k->last->positions, system->positions, size) == 0) k->n_kept++;
     mlff_system_destroy(k->last);
@@ -400,6 +402,13 @@ static void test_speed_without_kept_results(void **state)
     const mlff_force_field field = {"keeping", keep_last, &kept};
     assert_ok(mlff_verdict_create(student, &field, test, start, &options, &verdict));
     assert_int_equal(kept.n_kept, 0);
+    mlff_verdict_destroy(verdict);
+    // A teacher that fails at a displaced structure costs one bar.
+    kept.fails = true;
+    assert_ok(mlff_verdict_create(student, &field, test, start, &options, &verdict));
+    assert_true(find_bar(verdict, "speed")->state != MLFF_BAR_NOT_MEASURED);
+    assert_bar(verdict, "speed.batch", MLFF_BAR_NOT_MEASURED);
+    assert_string_equal(find_bar(verdict, "speed.batch")->text, "32 structures of 3 atoms a call: too far");
     mlff_verdict_destroy(verdict);
     mlff_system_destroy(kept.last);
     mlff_dataset_destroy(test);
