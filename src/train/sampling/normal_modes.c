@@ -96,6 +96,7 @@ void normal_modes_displace(const normal_modes *modes, mlff_system *system, doubl
     const double scale = sqrt(BASE_KB_EV_PER_K * temperature_kelvin / BASE_AMU_ANG2_FS2_EV); // sqrt(amu) Å/fs
     for (size_t a = 0; a < n; a++) {
         double displacement = 0;
+        if (!moves(system, a)) continue;
         for (int k = 0; k < modes->n_modes; k++)
             displacement +=
                 scale / modes->frequencies[k] * base_random_normal(seed, stream, (uint64_t)k) * modes->vectors[n * (size_t)k + a];
