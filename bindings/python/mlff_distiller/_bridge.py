@@ -340,7 +340,7 @@ def check_atoms(atoms: Any) -> None:
 
 def changed_since(atoms: Any) -> str | None:
     """What of the atoms is another than when their calculator's results were computed: a calculator may serve several atoms."""
-    computed = getattr(atoms.calc, "atoms", None)
+    computed: Any = getattr(atoms.calc, "atoms", None)
     if not hasattr(computed, "positions"):
         return None
     for name, old, new in (
