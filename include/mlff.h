@@ -313,8 +313,8 @@ typedef struct mlff_evaluator_info {
     int64_t host_bytes; /* held by this evaluator */
     int64_t device_bytes;
     int n_members; /* of an ensemble that run; 1 where the model is none */
-    /* Pairs of the last compute, from owned atoms and directed, within the core repulsion: closer than any structure that the model was
-     * trained on, so that forces are extrapolated. 0 for a model without a core repulsion; -1: not counted (on GPUs, several devices). */
+    /* Pairs of the last compute, from owned atoms and directed, within the core repulsion: where few or no structures that the model was
+     * trained on are expected, so that forces may be extrapolated. 0 for a model without a core repulsion; -1: not counted (on GPUs, several devices). */
     int64_t n_core_pairs;
 } mlff_evaluator_info;
 MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);

@@ -12,7 +12,7 @@
 #include "mlff.h"
 
 extern "C" {
-#include "extrapolation.h"
+#include "model/extrapolation.h"
 #include "rank_profile.h"
 }
 

@@ -295,7 +295,7 @@ test_extrapolation() {
         grep -q extrapolated err && fail "$ranks ranks: a warning of a usual structure"
         python3 "$here/systems.py" close 1.4
         lammps $ranks nve.in -var model Silicon_PaiNN -var temperature 1 -var every 1 -var steps 1
-        [ "$(grep -c '^mlff: kim: warning: atoms are closer .* extrapolated' err)" = 1 ] || fail "$ranks ranks: not one warning"
+        [ "$(grep -c '^mlff: kim: warning: atoms are within .* extrapolated' err)" = 1 ] || fail "$ranks ranks: not one warning"
     done
 }
 

@@ -114,7 +114,6 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
     if (!run->rdf && !run->msd && !run->geometry && run->energy.n == 0 && run->temperature.n == 0)
         MLFF_FAIL(MLFF_ERR_USAGE, "no cell, energies or velocities; --geometry gives bonds, --frame-time displacements");
-    cli_progress_clear();
     check_times(run, first_fs, last_fs);
 done:
     cli_progress_clear();

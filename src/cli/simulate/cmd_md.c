@@ -145,6 +145,8 @@ static mlff_status start(simulation *run)
     run->last = run->first;
     MLFF_TRY(open_trajectory(run));
     if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
+    for (int i = 0; i < run->input.system->n_atoms; i++)
+        run->n_free += !(run->input.system->fixed && run->input.system->fixed[i]);
     md_warn_if_far_from_training(run);
     if (run->table) md_print_header(run);
     if (run->to_json) {

@@ -5,6 +5,7 @@
 
 #include "cli/simulate/md_drift.h"
 #include "cli/support/cli.h"
+#include "model/extrapolation.h"
 
 typedef struct simulation {
     cli_setup setup;
@@ -30,8 +31,9 @@ typedef struct simulation {
     double temperature_sum, volume_sum, pressure_sum;
     int64_t n_states, n_done; // of which temperatures were summed; steps
     md_drift drift;
-    bool told_hot, told_near; // that forces are extrapolated
-    int n_replicas;           // 0: one simulation without a number
+    extrapolation told;
+    int n_free;     // atoms that may move
+    int n_replicas; // 0: one simulation without a number
     double *temperatures;
 } simulation;
 

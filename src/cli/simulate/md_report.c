@@ -96,42 +96,18 @@ void md_warn_if_far_from_training(simulation *run)
     double highest;
     if (!mlff_model_extrapolates_at(run->setup.model, asked, &highest)) return;
     cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
-    run->told_hot = true;
-}
-
-// The temperature of n degrees of freedom is distributed as T χ²(n)/n, the cube root of which is nearly normal (Wilson and Hilferty
-// 1931): mean 1 − 2/9n, variance 2/9n. The factor is exceeded in one of some million independent configurations, five standard deviations.
-static double largest_fluctuation(const mlff_system *system)
-{
-    int n = 0;
-    for (int i = 0; i < system->n_atoms; i++) n += !(system->fixed && system->fixed[i]) ? 3 : 0;
-    const double variance = 2 / (9.0 * (n > 0 ? n : 3)), root = 1 - variance + 5 * sqrt(variance);
-    return root * root * root;
+    run->told.told_temperature = true;
 }
 
 void md_watch_extrapolation(simulation *run)
 {
-    const mlff_model *model = run->setup.model;
-    const double now = run->last.temperature_kelvin;
-    double highest;
     mlff_evaluator_info info;
+    char text[EXTRAPOLATION_TEXT];
     mlff_evaluator_info_get(run->setup.evaluator, &info);
-    const bool hot = !run->told_hot && mlff_model_extrapolates_at(model, now, &highest) &&
-                     mlff_model_extrapolates_at(model, now / largest_fluctuation(run->input.system), NULL);
-    const bool near = !run->told_near && info.n_core_pairs > 0;
-    if (!hot && !near) return;
-    cli_progress_clear();
-    fflush(stdout);
-    if (hot)
-        cli_say("warning: the model was trained at up to %g K; at %.4g K, in step %" PRId64 ", its forces are extrapolated",
-                highest, now, run->last.step);
-    if (near)
-        cli_say("warning: in step %" PRId64
-                " atoms are closer than in any structure that the model was trained on, within its core "
-                "repulsion: forces are extrapolated",
-                run->last.step);
-    run->told_hot = run->told_hot || hot;
-    run->told_near = run->told_near || near;
+    if (extrapolation_by_cores(&run->told, info.n_core_pairs, text))
+        cli_say("warning: step %" PRId64 ": %s", run->last.step, text);
+    if (extrapolation_by_temperature(&run->told, run->setup.model, run->last.temperature_kelvin, run->n_free, text))
+        cli_say("warning: step %" PRId64 ": %s", run->last.step, text);
 }
 
 void md_warn_if_absurd(const simulation *run)

@@ -10,18 +10,26 @@ bool extrapolation_by_cores(extrapolation *told, int64_t n_core_pairs, char text
     if (n_core_pairs <= 0 || told->told_cores) return false;
     told->told_cores = true;
     snprintf(text, EXTRAPOLATION_TEXT,
-             "atoms are closer than in any structure that the model was trained on, within its core repulsion: forces are "
+             "atoms are within the model's core repulsion, where few or no training structures are expected: its forces may be "
              "extrapolated (said once)");
     return true;
+}
+
+// The temperature of n degrees of freedom is distributed as T χ²(n)/n, the cube root of which is nearly normal (Wilson and Hilferty
+// 1931): mean 1 − 2/9n, variance 2/9n. The factor is exceeded in one of some million independent configurations, five standard deviations.
+static double largest_fluctuation(double n_degrees)
+{
+    const double variance = 2 / (9 * n_degrees), root = 1 - variance + 5 * sqrt(variance);
+    return root * root * root;
 }
 
 bool extrapolation_by_temperature(extrapolation *told, const mlff_model *model, double temperature_kelvin, double n_atoms,
                                   char text[EXTRAPOLATION_TEXT])
 {
     double highest;
-    if (told->told_temperature || n_atoms < 1) return false;
-    const double surely = temperature_kelvin / (1 + 3 * sqrt(2 / (3 * n_atoms)));
-    if (!mlff_model_extrapolates_at(model, surely, &highest)) return false;
+    if (told->told_temperature || n_atoms < 1 || !(temperature_kelvin > told->hottest_kelvin)) return false;
+    told->hottest_kelvin = temperature_kelvin;
+    if (!mlff_model_extrapolates_at(model, temperature_kelvin / largest_fluctuation(3 * n_atoms), &highest)) return false;
     told->told_temperature = true;
     snprintf(text, EXTRAPOLATION_TEXT, "the model was trained at up to %g K; at %.4g K its forces are extrapolated (said once)",
              highest, temperature_kelvin);
