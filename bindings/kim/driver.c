@@ -19,10 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/support/extrapolation.h"
 #include "halo.h"
 #include "images.h"
 #include "KIM_ModelDriverHeaders.h"
-#include "model/extrapolation.h"
 #include "rank_profile.h"
 #include "ranks.h"
 #include "words.h"

@@ -12,7 +12,7 @@
 #include "mlff.h"
 
 extern "C" {
-#include "model/extrapolation.h"
+#include "cli/support/extrapolation.h"
 #include "rank_profile.h"
 }
 

@@ -346,6 +346,7 @@ static int run(cli_arguments *arguments)
     if (!is_teacher) MLFF_TRY(cli_input_check(setup.model, &input));
     MLFF_TRY(cli_output_check(wanted.json_path));
     MLFF_TRY(cli_output_check(wanted.options.trace_path));
+    if (is_teacher) wanted.options.split = 0; // its energy takes as long as its forces: they come together
     if (is_teacher)
         MLFF_TRY(profile_teacher_callable(name, (int)cli_int(arguments, "threads", 1, 4096, 0), input.system, &callable));
     else
@@ -388,8 +389,8 @@ const cli_command profile_command = {
         "Measures each step of a trajectory. The summary fits on one screen: median, mean and tail of the latency, the parts of\n"
         "a step, why it takes so long, the missed targets, and advice. --full adds the tables (stages, slow steps and their\n"
         "causes, memory, environment). The exit status is 1 for a memory leak; a missed target does not change it.\n"
-        "MODEL may also be xtb:gfn2, xtb:gfn1 (libxtb) or kim:MODEL, which compute on the CPU in processes of their own: their\n"
-        "latency is measured, no stages.\n"
+        "MODEL may also be xtb:gfn2, xtb:gfn1 (libxtb) or kim:MODEL, which compute on the CPU in processes of their own: a step\n"
+        "is one stage, and on a busy machine its waits are those of the other process.\n"
         "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
         "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial.",
     .examples = "mlff profile painn.safetensors\n"

@@ -11,7 +11,10 @@ typedef struct teacher_context {
     mlff_teacher *teacher;
     double *forces; // where they are not asked for
     size_t capacity;
+    int64_t last_ns; // of the last call
 } teacher_context;
+
+static const mlff_stage stages[] = {{"teacher", "", -1, "the call to the teacher's process and its work there"}};
 
 static mlff_status step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress)
 {
@@ -19,10 +22,26 @@ static mlff_status step(void *context, const mlff_system *frame, unsigned wanted
     double value;
     (void)wanted;
     (void)stress;
+    const int64_t begin = base_clock_ns();
     mlff_status status = base_grow(&own->forces, &own->capacity, 3 * (size_t)frame->n_atoms, sizeof *own->forces, "forces");
     if (status == MLFF_OK)
         status = mlff_teacher_forces(own->teacher, frame, energy ? energy : &value, forces ? forces : own->forces);
+    own->last_ns = base_clock_ns() - begin;
     return status;
+}
+
+// The clock is always on.
+static mlff_status stage_clock_set(void *context, int on)
+{
+    (void)context;
+    (void)on;
+    return MLFF_OK;
+}
+
+static void stage_times(void *context, double *time_ns)
+{
+    const teacher_context *own = context;
+    time_ns[0] = (double)own->last_ns;
 }
 
 static void destroy(void *context)
@@ -53,10 +72,15 @@ mlff_status profile_teacher_callable(const char *name, int n_threads, const mlff
         .struct_size = sizeof *callable_out,
         .name = info.name,
         .device = "cpu",
-        .notes = "computes in a process of its own, whose memory and processor time are not in this report",
+        .notes =
+            "computes in a process of its own, for which each step sleeps; its memory and processor time are not in this report",
         .context = own,
         .properties = MLFF_ENERGY | MLFF_FORCES,
         .step = step,
+        .n_stages = 1,
+        .stages = stages,
+        .stage_clock_set = stage_clock_set,
+        .stage_times = stage_times,
         .destroy = destroy,
     };
     own = NULL;

@@ -5,7 +5,7 @@
 
 #include "cli/simulate/md_drift.h"
 #include "cli/support/cli.h"
-#include "model/extrapolation.h"
+#include "cli/support/extrapolation.h"
 
 typedef struct simulation {
     cli_setup setup;

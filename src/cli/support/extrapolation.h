@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* extrapolation.h: when a model's forces are extrapolated, in sentences that are told once in a run. */
+/* extrapolation.h: when a model's forces are extrapolated, in sentences that are told once in a run. By the library's interface alone: the
+ * bindings for KIM and LAMMPS are built with it too. */
 #ifndef EXTRAPOLATION_H
 #define EXTRAPOLATION_H
 
