@@ -67,7 +67,7 @@ typedef struct mlff_geometry_kind {
     int n_bins;                        /* at most MLFF_GEOMETRY_BINS */
 } mlff_geometry_kind;
 #define MLFF_GEOMETRY_BINS 500
-/* Finds the bonds; the frame itself is not counted. Fails with MLFF_ERR_UNSUPPORTED where an atom is bonded to its own image,
+/* Finds the bonds; the frame itself is not counted. Fails with MLFF_ERR_UNSUPPORTED where an atom is bonded to its own image or to two images of another,
  * MLFF_ERR_LIMIT, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_geometry_create(const mlff_system *first, mlff_geometry **geometry_out);
 /* Fails with MLFF_ERR_USAGE where the frame has other atoms than the first or another order of them, MLFF_ERR_VALUE, MLFF_ERR_UNSUPPORTED. */

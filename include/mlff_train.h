@@ -560,8 +560,9 @@ typedef struct mlff_verdict_options {
     double max_force_error;    /* eV/Å, mean absolute over structures without a force above 20 eV/Å; 0.05 */
     double max_energy_error;   /* eV/atom; 0.005 */
     double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */
-    double min_speed; /* teacher's time over the student's, of one structure a call and of many (32, on a GPU 256, or as many as
-                                  have 2048, on a GPU 32,768 atoms; not of structures that are larger than half of that); 1; 0 leaves the bar out where there is no teacher */
+    /* Teacher's time over the student's, of one structure a call and of many (32, on a GPU 256, or as many as have 2048, on a GPU 32,768
+     * atoms; not of structures larger than half of that); 1; 0 leaves the bar out where there is no teacher. */
+    double min_speed;
     int (*callback)(void *context, const char *what, double fraction); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
     const mlff_samples *systems; /* the bars but those of errors are measured on each (16 at most), named by its origin; NULL: on
@@ -651,9 +652,9 @@ typedef struct mlff_distill_options {
     mlff_teacher *teacher;                                                 /* in place of the one config.teacher names; NULL */
     int (*callback)(void *context, const mlff_distill_progress *progress); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
-    const mlff_dataset
-        *labels; /* in place of the files that config.labels names, which is then any text; a new run writes them to
-                                   labels.mlff, from which it goes on without them; NULL */
+    /* In place of the files that config.labels names, which is then any text; a new run writes them to labels.mlff, from which it goes on
+     * without them; NULL. */
+    const mlff_dataset *labels;
 } mlff_distill_options;
 MLFF_API mlff_distill_options mlff_distill_options_default(void);
 

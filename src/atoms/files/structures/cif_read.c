@@ -312,7 +312,7 @@ static mlff_status take_item(cif *file, meaning what, const char *value)
 // ---- sites
 
 // "Si4+", "Cl", "D"; 0 for what is no element.
-static int element_of_symbol(const char *text)
+static int element_of_symbol(const char *text, double *mass_out)
 {
     char symbol[3] = {0};
     int n = 0;
@@ -320,18 +320,20 @@ static int element_of_symbol(const char *text)
     if (n == 0 || isalpha((unsigned char)text[n])) return 0;
     symbol[0] = (char)toupper((unsigned char)text[0]);
     symbol[1] = (char)(n > 1 ? tolower((unsigned char)text[1]) : 0);
-    return strcmp(symbol, "D") == 0 ? 1 : mlff_element_number(symbol);
+    return sites_element(symbol, mass_out);
 }
 
 // "Si1", "O1A", "HO2": of two large letters the first, unless the two are an element as well, which is ambiguous (0).
-static int element_of_label(const char *label)
+static int element_of_label(const char *label, double *mass_out)
 {
     char one[2] = {label[0], 0}, two[3] = {label[0], 0, 0};
     const bool small = islower((unsigned char)label[1]);
     if (isalpha((unsigned char)label[1])) two[1] = (char)tolower((unsigned char)label[1]);
-    const int short_element = strcmp(one, "D") == 0 ? 1 : mlff_element_number(one);
+    double mass = 0; // of the short element
+    const int short_element = sites_element(one, &mass);
     const int long_element = two[1] ? mlff_element_number(two) : 0;
     if (small && long_element) return long_element;
+    *mass_out = mass;
     return !small && long_element && short_element ? 0 : short_element ? short_element : long_element;
 }
 
@@ -393,13 +395,11 @@ static mlff_status take_site(cif *file, const site_row *row)
     if (file->list.n > 0 && row->fractions != file->fractions)
         return reader_fail(reader, MLFF_ERR_FORMAT, "sites with fractions and sites in Å in one data block");
     file->fractions = row->fractions;
-    added.species = row->symbol[0] ? element_of_symbol(row->symbol) : element_of_label(row->label);
+    added.species = row->symbol[0] ? element_of_symbol(row->symbol, &added.mass) : element_of_label(row->label, &added.mass);
     if (!added.species)
         return reader_fail(reader, MLFF_ERR_ELEMENT,
                            "the element of atom site '%s' is not clear; give it as _atom_site_type_symbol",
                            row->symbol[0] ? row->symbol : row->label);
-    if (added.species == 1 && toupper((unsigned char)(row->symbol[0] ? row->symbol : row->label)[0]) == 'D')
-        added.mass = SITE_DEUTERIUM;
     memcpy(added.position, row->at, sizeof added.position);
     return sites_add(reader, &file->list, &added);
 }

@@ -48,9 +48,7 @@ static int element_of(const char *line, double *mass_out)
     if (!text[0]) return 0;
     symbol[0] = (char)toupper((unsigned char)text[0]);
     symbol[1] = (char)(isalpha((unsigned char)text[1]) ? tolower((unsigned char)text[1]) : 0);
-    if (strcmp(symbol, "D") != 0) return mlff_element_number(symbol);
-    *mass_out = SITE_DEUTERIUM;
-    return 1;
+    return sites_element(symbol, mass_out);
 }
 
 static mlff_status read_cell(mlff_reader *reader, pdb *file, const char *line)

@@ -13,6 +13,13 @@ mlff_status sites_add(mlff_reader *reader, site_list *list, const site *added)
     return status;
 }
 
+int sites_element(const char *symbol, double *mass_out)
+{
+    if (strcmp(symbol, "D") != 0) return mlff_element_number(symbol);
+    *mass_out = 2.014;
+    return 1;
+}
+
 mlff_status sites_make_system(const mlff_reader *reader, const site_list *list, const double cell[9], mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
