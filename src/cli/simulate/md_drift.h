@@ -9,8 +9,9 @@ enum { MD_DRIFT_SAMPLES = 2048 };
 typedef struct md_drift {
     double value[MD_DRIFT_SAMPLES], step[MD_DRIFT_SAMPLES]; // means over `interval` steps or more
     int n;
-    int64_t interval, last_step; // interval: 0 at the beginning, then that of the first addition
-    double sum, step_sum;        // of the sample being gathered
+    int64_t interval;     // steps; 0 at the beginning, then that of the first addition
+    int64_t last_step;    // of the last addition
+    double sum, step_sum; // of the sample being gathered
     int64_t n_steps;
 } md_drift;
 
