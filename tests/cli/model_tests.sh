@@ -221,6 +221,20 @@ test_eval_labels() {
     close_to "$(awk -v a="$(value shifted.json summary.energy_shift_ev_per_atom)" -v b="$(value result.json summary.energy_shift_ev_per_atom)" 'BEGIN { printf "%.12g", b - a }')" 500 1e-9
 }
 
+# Stress, against labels of zero: the mean and the root mean square of the components themselves; without --stress nothing is said.
+test_eval_stress_labels() {
+    model
+    printf '%s\n' 2 'Lattice="6 0 0 0 6 0 0 0 6" Properties=species:S:1:pos:R:3 stress="0 0 0 0 0 0 0 0 0" pbc="T T T"' 'H 0 0 0' 'H 0.3 0.2 0.8' >box.xyz
+    run 0 eval model.safetensors box.xyz --stress --json box.json --precision float64
+    says '^stress +MAE [0-9.]+ meV/Å³, RMSE .*\(6 labelled components\)'
+    local k sum=
+    for k in 0 1 2 3 4 5; do sum="$sum $(value box.json frames.0.stress_ev_per_ang3.$k)"; done
+    close_to "$(value box.json summary.stress_mae_ev_per_ang3)" "$(awk '{ for (k = 1; k <= 6; k++) s += $k < 0 ? -$k : $k; printf "%.12g", s / 6 }' <<<"$sum")" 1e-9
+    close_to "$(value box.json summary.stress_rmse_ev_per_ang3)" "$(awk '{ for (k = 1; k <= 6; k++) s += $k * $k; printf "%.12g", sqrt(s / 6) }' <<<"$sum")" 1e-9
+    run 0 eval model.safetensors box.xyz --json plain.json --precision float64
+    ! grep -q '^stress' out || fail "errors of a stress that was not requested"
+}
+
 # ANI-2x by name: what is said where it is absent, random weights, members and their deviation; with the shared data at
 # hand the import of the real one into the search path.
 test_ani() {

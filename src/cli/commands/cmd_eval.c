@@ -243,7 +243,7 @@ static mlff_status take_frame(evaluation *run, const frame_outcome *frame)
     run->n_frames++;
     run->n_atoms += system->n_atoms;
     run->n_stress += frame->stress != NULL;
-    eval_errors_add(&run->errors, system, frame->energy, frame->forces);
+    eval_errors_add(&run->errors, system, frame->energy, frame->forces, frame->stress);
 done:
     return status;
 }
@@ -406,8 +406,9 @@ const cli_command eval_command = {
     .details =
         "INPUT is extended XYZ (any number of frames, read one by one), POSCAR, PDB, CIF or LAMMPS data; - is standard input.\n"
         "Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE, RMSE\n"
-        "and R² of the energy per atom and of the force components, MAE and RMSE of the forces of each element. --batch B\n"
-        "computes B frames at once, which is faster on a GPU and for small structures; B frames are held in memory.\n"
+        "and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of the forces\n"
+        "of each element. --batch B computes B frames at once, which is faster on a GPU and for small structures; B frames are\n"
+        "held in memory.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
         "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// eval_errors.c: errors of energies and forces against labels.
+// eval_errors.c: errors of energies, forces and stress against labels.
 #include "eval_errors.h"
 
 #include <inttypes.h>
@@ -56,7 +56,7 @@ mlff_status eval_errors_reserve(eval_errors *errors)
     return base_grow(&errors->energy_errors, &errors->capacity, (size_t)errors->energy.n + 1, sizeof(double), "errors");
 }
 
-void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces)
+void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces, const double *stress)
 {
     const double n = system->n_atoms, error = (energy - system->label_energy) / n;
     if (isfinite(error)) {
@@ -67,6 +67,8 @@ void eval_errors_add(eval_errors *errors, const mlff_system *system, double ener
         deviation_add(&errors->force, forces[k], system->label_forces[k]);
         deviation_add(&errors->force_of[system->species[k / 3]], forces[k], system->label_forces[k]);
     }
+    for (int k = 0; stress && isfinite(system->label_stress[0]) && k < 6; k++)
+        deviation_add(&errors->stress, stress[k], system->label_stress[k]);
 }
 
 void eval_errors_free(eval_errors *errors)
@@ -118,6 +120,7 @@ void eval_errors_print(const eval_errors *errors)
     print_shifted(errors);
     print_deviation("forces", &errors->force, "labelled components", 1, "eV/Å");
     print_elements(errors);
+    print_deviation("stress", &errors->stress, "labelled components", 1000, "meV/Å³");
 }
 
 // ---- JSON
@@ -133,6 +136,12 @@ void eval_errors_json(const eval_errors *errors, cli_json *json)
         cli_json_number(json, "energy_shift_ev_per_atom", errors->energy.error_mean);
         cli_json_number(json, "energy_mae_shifted_ev_per_atom", shifted_mae(errors));
         cli_json_number(json, "energy_rmse_shifted_ev_per_atom", deviation_shifted_rmse(&errors->energy));
+    }
+    if (errors->stress.n) {
+        cli_json_int(json, "n_labelled_stress_components", errors->stress.n);
+        cli_json_number(json, "stress_mae_ev_per_ang3", deviation_mae(&errors->stress));
+        cli_json_number(json, "stress_rmse_ev_per_ang3", deviation_rmse(&errors->stress));
+        cli_json_number(json, "stress_r2", deviation_r2(&errors->stress));
     }
     if (!errors->force.n) return;
     cli_json_number(json, "forces_mae_ev_per_ang", deviation_mae(&errors->force));

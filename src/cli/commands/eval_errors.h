@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// eval_errors.h: errors of energies and forces against labels: sums over frames, as text and JSON.
+// eval_errors.h: errors of energies, forces and stress against labels: sums over frames, as text and JSON.
 #ifndef EVAL_ERRORS_H
 #define EVAL_ERRORS_H
 
@@ -14,7 +14,7 @@ typedef struct deviation {
 } deviation;
 
 typedef struct eval_errors {
-    deviation energy, force;                        // of the energy per atom, eV, and of force components, eV/Å
+    deviation energy, force, stress; // of the energy per atom, eV, of components of forces, eV/Å, and stress, eV/Å³
     deviation force_of[MLFF_MAX_ATOMIC_NUMBER + 1]; // of the components of each element's atoms
     double *energy_errors;                          // [energy.n] eV/atom: the MAE about their mean needs them all
     size_t capacity;
@@ -22,8 +22,8 @@ typedef struct eval_errors {
 
 // Room for one frame more. MLFF_ERR_MEMORY.
 mlff_status eval_errors_reserve(eval_errors *errors);
-// Adds a frame's, of the labels that it has, after eval_errors_reserve.
-void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces);
+// Adds a frame's, of the labels that it has, after eval_errors_reserve. `stress`: [6], eV/Å³, or NULL.
+void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces, const double *stress);
 // Lines for people; nothing without labels.
 void eval_errors_print(const eval_errors *errors);
 // Members of the object that is being written.
