@@ -346,3 +346,12 @@ test_verdict_elements() {
     grep -q 'the student knows' err && fail "a warning without an element"
     grep -q '"elements_not_judged": \[\]' verdict.json || fail "elements that were judged"
 }
+
+# Where this student's pairs are pressed until they attract, its energy is thousands of eV; the user did nothing for which to be warned.
+test_verdict_pressed() {
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2078.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
+    run 1 verdict organic --test water.xyz --system ethanol --nve 0 --hot 0 --compare 0 --min-speed 0
+    says 'core +passed'
+    grep -q 'besides its offsets' err && fail "a warning of structures that the verdict made"
+    return 0
+}

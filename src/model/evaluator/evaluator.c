@@ -294,6 +294,13 @@ static void warn_of_magnitude(mlff_evaluator *e, const mlff_batch *batch, const 
     }
 }
 
+bool evaluator_expect_magnitudes(mlff_evaluator *e, bool expected)
+{
+    bool before = e->warned_of_magnitude;
+    e->warned_of_magnitude = expected;
+    return before;
+}
+
 mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;

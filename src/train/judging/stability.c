@@ -8,6 +8,7 @@
 #include "atoms/analysis/spectrum.h"
 #include "atoms/elements/covalent.h"
 #include "atoms/images.h"
+#include "model/evaluator/evaluator.h"
 #include "verdict.h"
 
 enum { EVERY = 8 }; // steps between samples: 4 fs at 0.5 fs a step, which resolves up to 4170 1/cm
@@ -283,6 +284,7 @@ mlff_status verdict_core(const verdict_run *run)
     int n_repel = 0, lowest = 0, pressed = -1;
     barrier barriers[MOST];
     if (!forces) return MLFF_ERR_MEMORY;
+    const bool expected = evaluator_expect_magnitudes(run->evaluator, true);
     MLFF_TRY(verdict_tell(run, "compressed pairs", 0));
     MLFF_TRY(mlff_system_copy(run->start, &system));
     const int n = find_closest(system, pairs, MOST);
@@ -310,6 +312,7 @@ mlff_status verdict_core(const verdict_run *run)
                         n_repel, n, mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), where);
     }
 done:
+    evaluator_expect_magnitudes(run->evaluator, expected);
     mlff_system_destroy(system);
     base_free(forces);
     return status;
