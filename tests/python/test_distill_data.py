@@ -15,8 +15,10 @@ from support import scratch, untrained, untrained_path
 
 from mlff_distiller.analysis import analyze
 from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, seeds_from_smiles, select
-from mlff_distiller.engine import Evaluator
+from mlff_distiller.engine import Evaluator, Model
 from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError
+from mlff_distiller.isolation import IsolatedCalculator
+from mlff_distiller.models import StudentCalculator
 
 
 class Moody(EMT):
@@ -112,6 +114,21 @@ class Sampling(unittest.TestCase):
         with self.assertRaisesRegex(MlffUnsupportedError, "charge of 1 e"):
             sample(Teacher(EMT()), [atoms])
 
+    def test_charge_and_spin_stay(self):
+        """Of structures and of their labels, for teachers that depend on them, by their file and as ASE calculators."""
+        model = Model.create("orb-v3-direct", conditioned=True, n_layers=1, n_features=32, hidden=32)
+        seed = molecule("H2O")
+        seed.info.update(charge=0, spin=3)
+        for k, teacher in enumerate((Teacher(model, device="cpu"), Teacher(StudentCalculator(model, device="cpu")))):
+            frames = sample(teacher, [seed], n_samples=8, methods=["rattle", "md"], temperatures=[300.0])
+            path = scratch(f"spin{k}.labels")
+            self.assertEqual(label(teacher, frames, path).n_failed, 0)
+            labelled = list(Dataset.read(path))
+            for atoms in [*frames, *labelled]:
+                self.assertEqual((atoms.info["charge"], atoms.info["spin"]), (0, 3))
+            expected = teacher.compute(labelled)
+            for atoms, found in zip(labelled, expected):
+                self.assertAlmostEqual(atoms.get_potential_energy(), found.energy, places=5)
 
     def test_smiles(self):
         try:
@@ -163,6 +180,33 @@ class Labels(unittest.TestCase):
             with self.assertRaisesRegex(MlffError, "its teacher failed at all 2 structures"):
                 label_with_calculator(Short(), copper(2), scratch("short.labels"))
         self.assertIn("forces: shape (2, 3), (4, 3) is needed", str(caught[0].message))
+
+    def test_spins_and_charges_of_one_geometry(self):
+        class Spins(EMT):
+            """Its cache is ASE's, which does not see a change of `info`."""
+
+            def calculate(self, atoms=None, *arguments, **keywords):
+                super().calculate(atoms, *arguments, **keywords)
+                self.results["energy"] += atoms.info.get("spin", 1)
+
+        frames = copper(1) * 3
+        frames = [atoms.copy() for atoms in frames]
+        for atoms, spin in zip(frames, (1, 3, 1)):
+            atoms.info["spin"] = spin
+        frames[2].info["charge"] = 1
+        for k, calculator in enumerate((Spins(), IsolatedCalculator(Spins()))):
+            path = scratch(f"spins{k}.labels")
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                label_with_calculator(calculator, frames, path)
+            # The third has atoms, positions and spin of the first, whose label the file has.
+            self.assertEqual(caught, [])
+            one, three = (atoms.get_potential_energy() for atoms in Dataset.read(path))
+            self.assertAlmostEqual(three - one, 2, places=10)
+        calculator.close()
+        with self.assertWarnsRegex(UserWarning, "a charge of 1 e; students know neutral"):
+            with self.assertRaisesRegex(MlffError, "failed at all 1"):
+                label_with_calculator(Spins(), frames[2:], scratch("charged.labels"))
 
     def test_constraints_are_no_part_of_labels(self):
         atoms = copper(1)[0]

@@ -192,6 +192,22 @@ class Orb(unittest.TestCase):
                 OrbCalculator("orb-v2", device="cpu", edge_method="knn")
 
 
+    def test_another_charge_is_another_structure(self):
+        model = Model.create("orb-v3-direct", conditioned=True, n_layers=1, n_features=32, hidden=32)
+        path = support.scratch("omol.safetensors")
+        model.save(path)
+        calc = OrbCalculator("omol", device="cpu", weights_path=path)
+        energies = {}
+        for charge, spin in ((0, 1), (1, 2), (0, 1)):
+            atoms = support.ethanol_frames(1)[0]
+            atoms.info.update(charge=charge, spin=spin)
+            for name, chosen in (("same", calc), ("alone", StudentCalculator(model, device="cpu"))):
+                energies.setdefault((charge, name), set()).add(chosen.get_potential_energy(atoms))
+        for charge in (0, 1):
+            self.assertEqual(energies[charge, "same"], energies[charge, "alone"])
+        self.assertNotEqual(energies[0, "same"], energies[1, "same"])
+
+
 def fennol_modules():
     import contextlib
 

@@ -316,6 +316,10 @@ static void test_dataset(void **state)
     mlff_system *water;
     assert_ok(mlff_system_build("h2o", 0, 0, &water));
     assert_ok(mlff_shard_open(path, teacher, &shard));
+    water->charge = 1;
+    assert_int_equal(mlff_shard_append(shard, water, &label, "own"), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "a charge of 1 e"));
+    water->charge = 0;
     assert_ok(mlff_shard_append(shard, water, &label, "own"));
     assert_ok(mlff_shard_close(shard));
     mlff_read_options options = mlff_read_options_default();
@@ -360,6 +364,7 @@ static void test_dataset_save(void **state)
     water->masses[2] = 2.0141;
     water->fixed[1] = 1;
     water->group = 77;
+    water->charge = 0;
     water->spin = 3;
     for (int c = 0; c < 3; c++) water->cell[4 * c] = 9.1, water->periodic[c] = 1;
     labels = (mlff_labels){.energy = -1.0 / 7, .stress = stress, .atom_energies = atoms, .weight = 1};
@@ -383,6 +388,7 @@ static void test_dataset_save(void **state)
         const mlff_system *system = again->frames[f].system;
         assert_int_equal(system->group, f == 0 ? -1 : 77);
         assert_true(f == 0 ? isnan(system->spin) : system->spin == 3);
+        assert_true(f == 0 ? isnan(system->charge) : system->charge == 0); // both, for teachers that depend on them
         assert_true(f == 0 || (system->masses[2] == 2.0141 && system->masses[1] == water->masses[1]));
         assert_true(f == 0 || (system->fixed[1] == 1 && system->fixed[0] == 0));
     }

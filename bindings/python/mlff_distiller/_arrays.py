@@ -79,6 +79,19 @@ def charge_and_spin(atoms: Any) -> tuple[float | None, float | None]:
     return charge, spin
 
 
+def changed_conditions(stored: Any, atoms: Any) -> list[str]:
+    """["info"] where charge or spin of `info` are others than those of `stored` (None: no atoms), at which ASE's own check of changes does
+    not look; else []."""
+    differ = stored is not None and any(stored.info.get(name) != atoms.info.get(name) for name in ("charge", "spin"))
+    return ["info"] if differ else []
+
+
+def forget_other_conditions(calculator: Any, atoms: Any) -> None:
+    """Resets a calculator that holds results of another charge or spin than these atoms have, which it could give again."""
+    if hasattr(calculator, "reset") and changed_conditions(getattr(calculator, "atoms", None), atoms):
+        calculator.reset()
+
+
 def on_gpu(value: Any) -> bool:
     """True for an array that lives on a GPU."""
     if hasattr(value, "__dlpack_device__"):

@@ -23,7 +23,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._arrays import host_array
+from ._arrays import charge_and_spin, forget_other_conditions, host_array
 from ._bridge import Interrupts, changed_since, check_atoms, doubles, each_atoms, system_from_atoms
 from ._devices import parse_device
 from ._handles import Handle
@@ -69,6 +69,9 @@ def _atoms_from_system(address: int) -> Atoms:
     atoms = Atoms(numbers, doubles(system.positions, (n, 3)).copy(), cell=cell, pbc=[bool(flag) for flag in system.periodic])
     if system.group >= 0:
         atoms.info["group"] = int(system.group)
+    for name, value in (("charge", system.charge), ("spin", system.spin)):
+        if not np.isnan(value):
+            atoms.info[name] = float(value)
     results: dict[str, Any] = {}
     if not np.isnan(system.label_energy):
         results["energy"] = system.label_energy
@@ -228,6 +231,7 @@ class Teacher:
                 return interrupts.stop()
             interrupts.inside = True
             atoms = _atoms_from_system(system)
+            forget_other_conditions(self.calculator, atoms)
             atoms.calc = self.calculator
             shape = (len(atoms), 3)
             doubles(forces, shape)[:] = host_array(atoms.get_forces(), np.float64, shape, "forces")
@@ -449,7 +453,11 @@ def _warn_of_labels(path: str | os.PathLike[str], n_new: int) -> None:
 
 def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label, Array]:
     """The calculator's label of one structure, and the array of forces that it borrows."""
+    charge, _ = charge_and_spin(atoms)
+    if charge:
+        raise MlffUnsupportedError(f"a charge of {charge:g} e; students know neutral systems only, leave the structure out")
     work = atoms.copy()
+    forget_other_conditions(calculator, work)
     work.calc = calculator
     # ASE zeroes forces on fixed atoms unless told otherwise; the label is the derivative of the energy.
     forces = host_array(work.get_forces(apply_constraint=False), np.float64, (len(atoms), 3), "forces")

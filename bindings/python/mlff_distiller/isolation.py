@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ase.calculators.calculator import Calculator, all_changes
 
+from ._arrays import changed_conditions, forget_other_conditions
 from .errors import MlffUnsupportedError, MlffUsageError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _serve(calculator: Any, files: set[tuple[int, int, int]], connection: Connec
         except EOFError:
             return
         try:
+            forget_other_conditions(calculator, atoms)
             found = {key: calculator.get_property(key, atoms) for key in properties}
             connection.send((_plain({**getattr(calculator, "results", {}), **found}), ""))
         except Exception as error:  # this structure's
@@ -136,6 +138,10 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
         except BaseException:
             self.close()
             raise
+
+    def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
+        """What changed since the last call, as ASE asks, and "info" where charge or spin did."""
+        return [*super().check_state(atoms, tol=tol), *changed_conditions(self.atoms, atoms)]
 
     def calculate(self, atoms: Atoms | None = None, properties: list[str] = ["energy"], system_changes: list[str] = all_changes) -> None:  # noqa: B006
         """As ASE asks; other results of the calculator come along."""

@@ -214,6 +214,7 @@ static mlff_status decode(const char *payload, size_t left, shard_label *label_o
     memcpy(system->periodic, label.head.periodic, sizeof system->periodic);
     system->group = label.head.group;
     system->spin = label.head.spin;
+    if (!isnan(system->spin)) system->charge = 0; // labels are of neutral systems
     system->label_energy = label.head.energy;
     memcpy(system->label_stress, label.head.stress, sizeof system->label_stress);
     if (label.head.flags & SHARD_FORCES) MLFF_TRY(take_array(&payload, &left, 3 * n, &system->label_forces, &whole));

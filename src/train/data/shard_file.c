@@ -241,6 +241,10 @@ mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, cons
     const sample *const list[1] = {&s};
     mlff_status status = mlff_system_check(system, shard->path);
     if (status != MLFF_OK) return status;
+    if (label->status == MLFF_OK && isfinite(system->charge) && system->charge != 0)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: a charge of %g e; students know neutral systems only, leave the structure out", shard->path,
+                         system->charge);
     snprintf(s.origin, sizeof s.origin, "%s", origin ? origin : "");
     return append_labels(shard, list, label, 1);
 }

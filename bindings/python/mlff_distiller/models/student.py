@@ -11,7 +11,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
-from .._arrays import charge_and_spin, host_array
+from .._arrays import changed_conditions, charge_and_spin, host_array
 from ..engine import Evaluator, Model, ModelInfo
 
 
@@ -117,9 +117,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             changes.append("cell")
         if (atoms.pbc != stored.pbc).any():
             changes.append("pbc")
-        if any(atoms.info.get(name) != stored.info.get(name) for name in ("charge", "spin")):
-            changes.append("info")
-        return changes
+        return changes + changed_conditions(stored, atoms)
 
     def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
         """ASE's way to one property; see the class."""

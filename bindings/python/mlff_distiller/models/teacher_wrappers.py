@@ -19,6 +19,7 @@ from typing import Any
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
+from .._arrays import changed_conditions
 from ..engine import Model
 from ..errors import MlffDeviceError, MlffError, MlffFileError, MlffUsageError, MlffWarning
 from .student import StudentCalculator
@@ -67,6 +68,10 @@ class _Teacher(Calculator):  # type: ignore[misc]
     def name(self) -> str:
         """Of the model."""
         return self._name
+
+    def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
+        """What changed since the last call, as ASE asks, and "info" where charge or spin did."""
+        return [*super().check_state(atoms, tol=tol), *changed_conditions(self.atoms, atoms)]
 
     def calculate(
         self,
