@@ -31,10 +31,11 @@ typedef struct kim_model {
     mlff_model *model;
     mlff_evaluator *evaluator; // NULL until the first computation
     halo *halo;
-    images *images;        // NULL: not looked for
-    bool of_images;        // the last computation was in a periodic cell, without ghosts
-    bool told_of_images;   // KIM's log says so
-    rank_profile *profile; // NULL: MLFF_PROFILE is not set
+    images *images;         // NULL: not looked for
+    bool of_images;         // the last computation was in a periodic cell, without ghosts
+    bool told_of_images;    // KIM's log says so
+    rank_profile *profile;  // NULL: MLFF_PROFILE is not set
+    char where[RANKS_TEXT]; // device, precision and threads
     extrapolation told;
     double length, energy;  // units of the simulator in one Å and one eV
     double influence, list; // in the simulator's unit of length; KIM keeps pointers to them
@@ -111,24 +112,17 @@ static mlff_status look_for_images(kim_model *m, const mlff_model_info *info)
     return images_create(info->n_layers * info->cutoff_angstrom, &m->images);
 }
 
-// A device that was chosen, not asked for, may lack a path for this model or precision: then the CPU.
 static mlff_status create_evaluator(kim_model *m)
 {
-    const char *wanted = getenv("MLFF_DEVICE"), *precision = getenv("MLFF_PRECISION");
+    const char *precision = getenv("MLFF_PRECISION");
     mlff_evaluator_options options = mlff_evaluator_options_default();
     mlff_model_info info;
     mlff_evaluator *evaluator = NULL;
 
     mlff_status status = MLFF_OK;
     if (precision && *precision) status = words_precision("MLFF_PRECISION", precision, &options.precision);
-    if (status == MLFF_OK) status = ranks_device(wanted, &options.device);
-    if (status != MLFF_OK) return status;
     if (ranks_count() > 1 && !getenv("OMP_NUM_THREADS")) options.n_threads = 1;
-    status = mlff_evaluator_create(m->model, &options, &evaluator);
-    if (status == MLFF_ERR_UNSUPPORTED && options.device.kind == MLFF_CUDA && (!wanted || strcmp(wanted, "auto") == 0)) {
-        options.device = (mlff_device){MLFF_CPU, 0};
-        status = mlff_evaluator_create(m->model, &options, &evaluator);
-    }
+    if (status == MLFF_OK) status = ranks_evaluator(getenv("MLFF_DEVICE"), m->model, &options, m->where, &evaluator);
     mlff_model_info_get(m->model, &info);
     if (status == MLFF_OK) status = rank_profile_create(evaluator, m->model, ranks_own(), ranks_count(), false, &m->profile);
     if (status == MLFF_OK) status = halo_create(info.cutoff_angstrom, info.n_layers, options.device.kind == MLFF_CPU, &m->halo);
@@ -281,13 +275,8 @@ static void fail_compute(const KIM_ModelCompute *compute, const char *text)
 // One line in KIM's log: which device and precision this process took, and what it does with ghosts.
 static void log_device(const KIM_ModelCompute *compute, const kim_model *m)
 {
-    static const char *const precisions[] = {"", "float32", "float64", "tf32", "bf16"}; // by mlff_precision
-    char device[16], text[192];
-    mlff_evaluator_info info;
-    mlff_evaluator_info_get(m->evaluator, &info);
-    mlff_device_text(info.device, device, sizeof device);
-    snprintf(text, sizeof text, "rank %d on %s, %s, %d CPU threads; %s", ranks_own(), device,
-             precisions[info.precision ? info.precision : MLFF_FLOAT32], info.n_threads,
+    char text[RANKS_TEXT + 100];
+    snprintf(text, sizeof text, "rank %d on %s; %s", ranks_own(), m->where,
              m->of_images ? "ghosts are periodic images and are not computed" : "ghosts are computed");
     KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_information, text, __LINE__, __FILE__);
 }

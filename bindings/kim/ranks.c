@@ -59,12 +59,53 @@ bool ranks_first_to_warn(void)
     return !taken;
 }
 
+static bool is_any(const char *wanted)
+{
+    return !wanted || !wanted[0] || strcmp(wanted, "auto") == 0;
+}
+
 mlff_status ranks_device(const char *wanted, mlff_device *device_out)
 {
-    const bool any = !wanted || !wanted[0] || strcmp(wanted, "auto") == 0;
+    const bool any = is_any(wanted);
     if (!any && strcmp(wanted, "cuda") != 0) return mlff_device_parse(wanted, device_out);
     const int n_gpus = mlff_device_count(MLFF_CUDA), local = ranks_local();
     if (n_gpus == 0) return mlff_device_parse(any ? "cpu" : "cuda", device_out);
     *device_out = (mlff_device){MLFF_CUDA, local > 0 ? local % n_gpus : 0};
+    return MLFF_OK;
+}
+
+// The reason of the last error, without the advice to ask for the CPU.
+static void keep_reason(char *reason, size_t reason_bytes)
+{
+    snprintf(reason, reason_bytes, "%s", mlff_last_error());
+    char *advice = strstr(reason, "; use --device cpu");
+    if (advice) *advice = '\0';
+}
+
+mlff_status ranks_evaluator(const char *wanted, const mlff_model *model, mlff_evaluator_options *options, char text[RANKS_TEXT],
+                            mlff_evaluator **evaluator_out)
+{
+    static const char *const precisions[] = {"", "float32", "float64", "tf32", "bf16"}; // by mlff_precision
+    char device[16], threads[32] = "", reason[400] = "";
+    mlff_device gpu;
+    mlff_evaluator_info info;
+
+    mlff_status status = ranks_device(wanted, &options->device);
+    if (status != MLFF_OK) return status;
+    if (is_any(wanted) && options->device.kind == MLFF_CPU && mlff_device_parse("cuda", &gpu) != MLFF_OK)
+        keep_reason(reason, sizeof reason);
+    status = mlff_evaluator_create(model, options, evaluator_out);
+    if (status == MLFF_ERR_UNSUPPORTED && is_any(wanted) && options->device.kind == MLFF_CUDA) {
+        keep_reason(reason, sizeof reason);
+        options->device = (mlff_device){.kind = MLFF_CPU};
+        status = mlff_evaluator_create(model, options, evaluator_out);
+    }
+    if (status != MLFF_OK) return status;
+    mlff_evaluator_info_get(*evaluator_out, &info);
+    mlff_device_text(info.device, device, sizeof device);
+    if (info.n_threads > 0)
+        snprintf(threads, sizeof threads, ", %d CPU thread%s", info.n_threads, info.n_threads == 1 ? "" : "s");
+    snprintf(text, RANKS_TEXT, "%s, %s%s%s%s%s", device, precisions[info.precision ? info.precision : MLFF_FLOAT32], threads,
+             reason[0] ? " (device auto: " : "", reason, reason[0] ? ")" : "");
     return MLFF_OK;
 }

@@ -21,4 +21,11 @@ bool ranks_first_to_warn(void);
  * the number of GPUs; "auto" or NULL: the same where a GPU works, else the CPU. MLFF_ERR_USAGE or MLFF_ERR_DEVICE otherwise. */
 mlff_status ranks_device(const char *wanted, mlff_device *device_out);
 
+enum { RANKS_TEXT = 512 };
+/* An evaluator on the device that `wanted` says as above, written to options->device; with "auto" or NULL on the CPU where the GPU has no
+ * path for the model or its precision. text: device, precision and threads, and where "auto" is the CPU why. Fails as ranks_device and
+ * mlff_evaluator_create. */
+mlff_status ranks_evaluator(const char *wanted, const mlff_model *model, mlff_evaluator_options *options, char text[RANKS_TEXT],
+                            mlff_evaluator **evaluator_out);
+
 #endif

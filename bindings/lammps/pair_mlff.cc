@@ -94,6 +94,7 @@ void PairMlff::settings(int n, char **words)
     options = mlff_evaluator_options_default();
     options.n_threads = comm->nprocs > 1 && !getenv("OMP_NUM_THREADS") ? 1 : 0;
     agree(words_style(n, words, &options, &device));
+    wanted_device = device ? device : "";
     check_together(ranks_device(device, &options.device));
 }
 
@@ -145,8 +146,10 @@ void PairMlff::create_evaluator()
     options.halo = info.n_layers > 1 && comm->nprocs > 1 ? &halo : nullptr;
     mlff_neighbors_destroy(neighbors);
     neighbors = nullptr;
-    check_together(mlff_evaluator_create(model, &options, &evaluator));
+    char where[RANKS_TEXT];
+    check_together(ranks_evaluator(wanted_device.c_str(), model, &options, where, &evaluator));
     options.halo = nullptr;
+    if (comm->me == 0) utils::logmesg(lmp, std::string("mlff: ") + info.name + " on " + where + "\n");
     const bool list_without_ghosts = options.device.kind == MLFF_CPU && comm->nprocs > 1;
     check_together(list_without_ghosts ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
     measure_exchanges();

@@ -87,6 +87,7 @@ class PairMlff : public Pair
     static mlff_status any_hook(void *pair, int *flag);
 
     mlff_evaluator_options options;
+    std::string wanted_device; // empty: any
     mlff_model *model = nullptr;
     mlff_evaluator *evaluator = nullptr;
     mlff_neighbors *neighbors = nullptr; // of owned atoms, on several ranks' CPUs; else null: the evaluator makes its own list

@@ -187,8 +187,15 @@ test_gpu() {
     compare water.safetensors Water_PaiNN 1 water 2
     compare water.safetensors Water_PaiNN 2 molecule 1
     grep -q 'on cuda:0' kim.log && grep -q 'on cuda:1' kim.log || fail "the ranks' devices: $(grep -o 'on cuda:.' kim.log | sort | uniq -c)"
+    MLFF_EMULATE_DEVICES=1 compare water.safetensors Water_PaiNN 2 molecule 1 # more ranks than GPUs
     lammps_fails "mlff: kim: .*virials of atoms are computed on one CPU only" X=0 -var model Water_PaiNN
     MLFF_EMULATE_DEVICES=0 lammps_fails "mlff: kim: " X=0 -var model Water_PaiNN
+    sed 's/mlff %s layout/mlff %s LAYOUT/' "$MLFF_CUDA_PLUGIN" >other.so
+    MLFF_CUDA_PLUGIN=$PWD/other.so lammps_fails "mlff: kim: .*install both from one build" X=0 -var model Water_PaiNN
+    rm kim.log
+    export MLFF_DEVICE=auto
+    MLFF_CUDA_PLUGIN=$PWD/other.so compare water.safetensors Water_PaiNN 1 molecule 1
+    grep -q 'rank 0 on cpu, float32, .*device auto: no GPU support: .*install both from one build' kim.log || fail "auto: $(grep 'rank 0' kim.log)"
 }
 
 # ASE's KIM calculator, where ASE and kimpy are.

@@ -363,6 +363,18 @@ test_gpu() {
     MLFF_EMULATE_DEVICES=0 fails once 'no GPU' -var model water.safetensors -var precision float32
     sed 's/mlff %s layout/mlff %s LAYOUT/' "$MLFF_CUDA_PLUGIN" >other.so
     MLFF_CUDA_PLUGIN=$PWD/other.so fails once 'install both from one build' -var model water.safetensors -var precision float32
+    # A device that was chosen and not asked for: the CPU, and the log says why.
+    export MLFF_DEVICE=auto
+    compare water.safetensors 2 molecule 1
+    grep -q '^mlff: water on cuda:0, float32$' out.run || fail "auto: no GPU: $(grep ^mlff out.run)"
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 3.5 --elements H,O -o narrow.safetensors >/dev/null || fail "mlff new"
+    compare narrow.safetensors 2 molecule 1
+    grep -q '^mlff: narrow on cpu, float32, 1 CPU thread (device auto: narrow: on the GPU a PaiNN has 32, 64 or 128 features .*wide)$' out.run ||
+        fail "auto, no GPU path: $(grep ^mlff out.run)"
+    precision=float64 tolerance=1e-11 compare water.safetensors 1 molecule 1
+    grep -q '^mlff: water on cpu, float64, .*device auto: float64' out.run || fail "auto, float64: $(grep ^mlff out.run)"
+    MLFF_CUDA_PLUGIN=$PWD/other.so compare water.safetensors 2 molecule 1
+    grep -q '^mlff: water on cpu, .*device auto: no GPU support: .*install both from one build)$' out.run || fail "auto, plugin: $(grep ^mlff out.run)"
 }
 
 # The bins by which LAMMPS sorts atoms: 1.5 cutoffs beside pair_style mlff on a GPU, LAMMPS's own after it, and always those of the input.
