@@ -174,11 +174,12 @@ MLFF_API void mlff_evaluator_destroy(mlff_evaluator *evaluator);
 
 /* Where results go: the caller's arrays; NULL means not wanted, and is not computed where that saves work. */
 typedef struct mlff_results {
-    double *energies;       /* [n_systems] eV, model offsets included, over owned atoms */
-    double *atom_energies;  /* [n_atoms] eV, offsets included; 0 for ghosts */
-    double *forces;         /* [n_atoms][3] eV/Å, on ghosts too */
-    double *stresses;       /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
-    double *virials;        /* [n_systems][9] eV, -dE/dstrain, also without a cell */
+    double *energies;      /* [n_systems] eV, model offsets included, over owned atoms */
+    double *atom_energies; /* [n_atoms] eV, offsets included; 0 for ghosts */
+    double *forces;        /* [n_atoms][3] eV/Å, on ghosts too */
+    double *stresses;      /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
+    double *virials; /* [n_systems][9] eV, -dE/dstrain, also without a cell. Of a model with MLFF_OUTPUT_STRESS alone -V times the
+                             * stress that it predicts, as that is known, into host arrays */
     mlff_location location; /* where all of them live */
     /* Of an ensemble, into host arrays; with any of them the call runs every member alone as well. Deviations are standard
      * deviations over the members (n - 1 in the denominator; NaN for one member): the ensemble's uncertainty. */
@@ -239,7 +240,7 @@ MLFF_API void mlff_replicas_destroy(mlff_replicas *replicas);
 /* Relaxes the structures of a queue, many at once, with one computation of forces a step for all of them. Fixed atoms stay. A structure
  * whose forces cannot be computed, or whose cell cannot relax, ends as MLFF_RELAX_FAILED, and the others go on. `options` may be NULL.
  * Warns if the forces are not the derivative of the energy. Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_UNSUPPORTED for a
- * model without forces (for a cell that relaxes, virials), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as `next` and `done` do. */
+ * model without forces (for a cell that relaxes, stress), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as `next` and `done` do. */
 MLFF_API mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *options, const mlff_relax_queue *queue);
 
 /* Harmonic vibrations around a structure, which should be a minimum; of a crystal those of its cell as it is (the Γ point). */

@@ -285,7 +285,7 @@ test_orb() {
     if grep -q energy_deviation_ev results.json; then fail "deviations of an ensemble that is none"; fi
     run 0 info v3.safetensors --json
     says force_errors
-    refused 1 'not an ensemble' eval v2.safetensors water.xyz --uncertainty --json refused.json --device cpu
+    refused 1 'not an ensemble and does not estimate the error of its forces' eval v2.safetensors water.xyz --uncertainty --json refused.json --device cpu
     printf '1\nLattice="0 2.025 2.025 2.025 0 2.025 2.025 2.025 0" pbc="T T T"\nAl 0 0 0\n' >fcc.xyz
     cat fcc.xyz fcc.xyz >twice.xyz
     run 0 eval v2.safetensors twice.xyz --device cpu
@@ -320,7 +320,20 @@ test_orb() {
     if grep -q 'energies' labels.extxyz; then fail "labels with energies of atoms of a model that has none"; fi
     run 0 profile v2.safetensors water.xyz --n-steps 5 --warmup 1 --device cpu -o report.json
     says 'not the derivative of its energy' report.json
-    refused 1 'no virial, which the i-PI protocol' serve v2.safetensors water.xyz --unix none-$$ --device cpu
+    refused 1 'no virial, which the i-PI protocol .* it predicts a stress of systems alone' serve v2.safetensors water.xyz --unix none-$$ --device cpu
+
+    # A predicted stress strains the cell, in relaxations and at constant pressure.
+    printf '2\nLattice="3.9 0.1 0 0 4 0 0 0 4.1" pbc="T T T"\nSi 0 0 0\nSi 2 2.1 2\n' >crystal.xyz
+    run 0 relax v2.safetensors crystal.xyz -o relaxed.extxyz --cell --max-steps 3 --device cpu
+    says "$warning" err
+    if grep -q 'Lattice="3.9 0.1 0' relaxed.extxyz; then fail "a cell that was not relaxed"; fi
+    run 0 md v2.safetensors crystal.xyz --ensemble mtk --n-steps 3 --timestep 0.1 --device cpu
+    says 'mean volume [0-9.]+ .*, mean pressure -?[0-9.]+ bar'
+    run 0 md v2.safetensors crystal.xyz --ensemble scr --replicas 2 --n-steps 3 --timestep 0.1 --device cpu
+    run 0 new --arch orb-v3-direct --conditioned --features 16 --layers 1 --hidden 32 -o molecules.safetensors
+    sed -i 's/pbc=/charge=0 spin=1 pbc=/' crystal.xyz
+    refused 1 'no stress, which relaxing a cell needs' relax molecules.safetensors crystal.xyz --cell -o relaxed.extxyz --device cpu
+    refused 1 'no stress, which constant pressure needs' md molecules.safetensors crystal.xyz --ensemble mtk --n-steps 1 --device cpu
 
     # A crystal that repeats along two axes has no stress, of no kind of Orb.
     printf '2\nLattice="4 0 0 0 4 0 0 0 20" pbc="T T F"\nSi 0 0 5\nSi 2 2 6\n' >slab.xyz

@@ -142,9 +142,37 @@ static void test_direct_forces(void **state)
     for (int i = 0; i < 3; i++) assert_true(forces[3 * i] == 4.0 * i && forces[3 * i + 1] == 4.0 && forces[3 * i + 2] == -8.0);
     for (int k = 0; k < 6; k++) assert_true(stress[k] == 16.0 * (k + 1)); // 2 eV / (0.5 Å)³
 
+    // Virials are -V σ, of each system, beside stresses or alone.
+    static const int component[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2};
+    const double volume = mlff_system_volume(water);
+    double two_cells[18], two_positions[18], two_stresses[12], virials[18];
+    const int32_t two_first[3] = {0, 3, 6}, two_species[6] = {8, 1, 1, 8, 1, 1};
+    const unsigned char everywhere[6] = {1, 1, 1, 1, 1, 1};
+    for (int k = 0; k < 18; k++) {
+        two_cells[k] = water->cell[k % 9] * (k < 9 ? 1 : 2);
+        two_positions[k] = water->positions[k % 9];
+    }
+    const mlff_batch two = {.n_systems = 2,
+                            .first_atom = two_first,
+                            .species = two_species,
+                            .positions = two_positions,
+                            .cells = two_cells,
+                            .periodic = everywhere};
+    for (int with = 0; with < 2; with++) {
+        assert_ok(
+            mlff_evaluator_compute(evaluator, &two, &(mlff_results){.virials = virials, .stresses = with ? two_stresses : NULL}));
+        for (int k = 0; k < 18; k++) {
+            const double expected = -16.0 * (component[k % 9] + 1) * volume * (k < 9 ? 1 : 8);
+            assert_true(fabs(virials[k] - expected) <= 1e-12 * fabs(expected));
+        }
+    }
+    assert_true(two_stresses[11] == 16.0 * 6);
+    assert_refused(mlff_evaluator_compute(evaluator, &two, &(mlff_results){.virials = virials, .location = MLFF_DEVICE_MEMORY}),
+                   "host only");
+
     water->periodic[0] = 0; // without a volume there is no stress
-    assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.stresses = stress}));
-    for (int k = 0; k < 6; k++) assert_true(isnan(stress[k]));
+    assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.stresses = stress, .virials = virial}));
+    for (int k = 0; k < 6; k++) assert_true(isnan(stress[k]) && isnan(virial[k]));
 
     assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.atom_energies = atom_energies}),
                    "no energies of atoms");
@@ -152,7 +180,6 @@ static void test_direct_forces(void **state)
     mlff_batch divided = batch;
     divided.owned = (const unsigned char[]){1, 1, 0};
     assert_refused(mlff_evaluator_compute(evaluator, &divided, &(mlff_results){.energies = &energy}), "cannot be divided");
-    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.virials = virial}), "no virials");
     assert_ok(mlff_callable_from_evaluator(evaluator, model, &callable));
     assert_int_equal(callable.properties, MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS);
     assert_non_null(strstr(callable.notes, "not the derivative of its energy"));
@@ -208,8 +235,9 @@ static mlff_status take_relaxed(void *context, mlff_system *system, const mlff_r
 static void test_relaxation_and_vibrations(void **state)
 {
     (void)state;
-    mlff_model *model = model_of("direct"), *energies = model_of("energy-only");
-    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32), *other = support_evaluator(energies, MLFF_FLOAT32);
+    mlff_model *model = model_of("direct"), *energies = model_of("energy-only"), *forces = model_of("no-stress");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32), *other = support_evaluator(energies, MLFF_FLOAT32),
+                   *without = support_evaluator(forces, MLFF_FLOAT32);
     mlff_relax_options options = mlff_relax_options_default();
     mlff_vibrations vibrations;
     mlff_system *water, *left;
@@ -227,14 +255,23 @@ static void test_relaxation_and_vibrations(void **state)
 
     options.relax_cell = 1;
     left = water;
-    assert_refused(mlff_relax(evaluator, &options, &queue), "has no virial, which relaxing a cell needs");
+    assert_ok(mlff_relax(evaluator, &options, &queue));
+    assert_int_equal(n_warnings, 3);
+    assert_refused(mlff_relax(without, &options, &queue), "has no stress, which relaxing a cell needs");
+    mlff_dynamics_options constant_pressure = mlff_dynamics_options_default();
+    mlff_dynamics *dynamics = NULL;
+    constant_pressure.ensemble = MLFF_MTK;
+    assert_refused(mlff_dynamics_create_on(without, &constant_pressure, water, NULL, NULL, &dynamics),
+                   "has no stress, which constant pressure needs");
     assert_refused(mlff_relax(other, NULL, &queue), "has no forces, which relaxing needs");
     assert_refused(mlff_vibrations_compute(other, water, 0.01, &vibrations), "has no forces, which vibrations need");
-    assert_int_equal(n_warnings, 2);
+    assert_int_equal(n_warnings, 3);
     mlff_warning_handler_set(NULL, NULL);
     mlff_system_destroy(water);
+    mlff_evaluator_destroy(without);
     mlff_evaluator_destroy(other);
     mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(forces);
     mlff_model_destroy(energies);
     mlff_model_destroy(model);
 }
@@ -258,7 +295,12 @@ static void test_pressure_and_replicas(void **state)
     assert_int_equal(n_warnings, 1);
     mlff_replicas_destroy(replicas);
     options.ensemble = MLFF_SCR;
-    assert_refused(mlff_dynamics_create_on(evaluator, &options, systems[0], NULL, NULL, &dynamics), "virial");
+    mlff_dynamics_state at;
+    assert_ok(mlff_dynamics_create_on(evaluator, &options, systems[0], NULL, NULL, &dynamics));
+    assert_ok(mlff_dynamics_state_get(dynamics, &at)); // P = 2 K / 3 V - (16 + 32 + 48) / 3, the predicted stress
+    const double volume = mlff_system_volume(systems[0]), expected = 2 * at.kinetic_energy / (3 * volume) - 32;
+    assert_true(fabs(at.pressure - expected) < 1e-9);
+    mlff_dynamics_destroy(dynamics);
     mlff_warning_handler_set(NULL, NULL);
     for (int k = 0; k < 2; k++) mlff_system_destroy(systems[k]);
     mlff_evaluator_destroy(evaluator);

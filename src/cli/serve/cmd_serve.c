@@ -26,17 +26,21 @@ static mlff_status compute(void *context, const mlff_system *system, double *ene
     return status == MLFF_OK ? mlff_evaluator_compute(context, &batch, &results) : status;
 }
 
-// The protocol carries a virial with every answer.
-static mlff_status check_virials(const mlff_model *model)
+// The protocol carries a virial with every answer. A predicted stress gives one where there is a volume.
+static mlff_status check_virials(const mlff_model *model, const mlff_system *system)
 {
     mlff_model_info info;
-    if (mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS) return MLFF_OK;
+    const unsigned outputs = mlff_model_outputs(model);
+    const bool repeats = system->periodic[0] && system->periodic[1] && system->periodic[2];
+    if (outputs & MLFF_OUTPUT_VIRIALS || (outputs & MLFF_OUTPUT_STRESS && repeats)) return MLFF_OK;
     mlff_model_info_get(model, &info);
     return mlff_fail(
         MLFF_ERR_UNSUPPORTED,
         "%s (%s) has no virial, which the i-PI protocol carries with every step: its forces are not the derivative of "
-        "its energy; use mlff md",
-        info.name, info.architecture);
+        "its energy, and %s; use mlff md",
+        info.name, info.architecture,
+        outputs & MLFF_OUTPUT_STRESS ? "it predicts a stress of systems alone that repeat along three axes"
+                                     : "it predicts no stress");
 }
 
 static int run(cli_arguments *arguments)
@@ -64,7 +68,7 @@ static int run(cli_arguments *arguments)
         return exit_status;
     }
     MLFF_TRY(cli_input_check(setup.model, &input));
-    MLFF_TRY(check_virials(setup.model));
+    MLFF_TRY(check_virials(setup.model, input.system));
     cli_interrupt_catch();
     cli_setup_print(&setup);
     cli_print("%s; waiting for a server\n", input.text);

@@ -51,6 +51,13 @@ void assemble_stress(const mlff_batch *batch, int system, const double virial[9]
     }
 }
 
+void assemble_virial(const mlff_batch *batch, int system, const double stress[6], double virial[9])
+{
+    static const int component[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2};
+    const double volume = volume_of(batch, system);
+    for (int k = 0; k < 9; k++) virial[k] = -volume * stress[component[k]];
+}
+
 // Virial −dE/dε = −Σ g ⊗ r of each system, and from it the stress (dE/dε)/V.
 static void virials_of_pairs(const mlff_batch *batch, const model_graph *graph, const double *g, double unit,
                              const mlff_results *results)

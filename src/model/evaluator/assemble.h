@@ -12,5 +12,7 @@ void assemble_results(const mlff_model *model, const mlff_batch *batch, const mo
                       const mlff_results *results);
 /* Stress, eV/Å³, from a system's virial, eV; NaN where not all three axes are periodic. */
 void assemble_stress(const mlff_batch *batch, int system, const double virial[9], double stress[6]);
+/* The virial, eV, that belongs to a predicted stress, eV/Å³: -V σ; NaN where not all three axes are periodic. */
+void assemble_virial(const mlff_batch *batch, int system, const double stress[6], double virial[9]);
 
 #endif

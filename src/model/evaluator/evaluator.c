@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "assemble.h"
+
 // ---- creation and destruction -------------------------------------------------------------------------------------
 
 mlff_evaluator_options mlff_evaluator_options_default(void)
@@ -179,9 +181,10 @@ static mlff_status check_outputs(const mlff_model *model, const mlff_results *re
                          "model '%s' has no stress: its forces are not the derivative of its energy, and it "
                          "predicts no stress",
                          model->name);
-    if (results->virials && !(has & MLFF_OUTPUT_VIRIALS))
+    if (results->virials && !(has & (MLFF_OUTPUT_VIRIALS | MLFF_OUTPUT_STRESS)))
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "model '%s' has no virials: they are derivatives of the energy, which its forces are not", model->name);
+                         "model '%s' has no virials: its forces are not the derivative of its energy, and it predicts no stress",
+                         model->name);
     if (results->atom_virials && !(has & MLFF_OUTPUT_VIRIALS))
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
                          "model '%s' has no virials of atoms: they are derivatives of the energy, which its forces are not",
@@ -257,8 +260,10 @@ static mlff_status check_members(const mlff_model *model, const mlff_batch *batc
 {
     if (!wants_members(results)) return MLFF_OK;
     if (!model->architecture->ensemble)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are asked for, but model '%s' is not an ensemble",
-                         model->name);
+        return mlff_fail(
+            MLFF_ERR_UNSUPPORTED, "results of members are asked for, but model '%s' is not an ensemble%s", model->name,
+            mlff_model_outputs(model) & MLFF_OUTPUT_FORCE_ERRORS ? "; it has expected errors of its forces (force_errors)"
+                                                                 : " and does not estimate the error of its forces");
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are given to arrays of the host only");
     return MLFF_OK;
@@ -301,10 +306,33 @@ bool evaluator_expect_magnitudes(mlff_evaluator *e, bool expected)
     return before;
 }
 
+// Of a model that predicts its stress. Without an array of their own stresses are computed into the first numbers of the virials' array: from
+// the last system on none is overwritten before it is read.
+static mlff_status compute_predicted_virials(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    mlff_results predicted = *results;
+    if (results->location != MLFF_HOST)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "the virials of model '%s', which predicts its stress, are given to arrays of the host only",
+                         e->model->name);
+    predicted.virials = NULL;
+    if (!predicted.stresses) predicted.stresses = results->virials;
+    const mlff_status status = mlff_evaluator_compute(e, batch, &predicted);
+    for (int s = batch->n_systems - 1; s >= 0 && status == MLFF_OK; s--) {
+        double stress[6];
+        memcpy(stress, predicted.stresses + 6 * (size_t)s, sizeof stress);
+        assemble_virial(batch, s, stress, results->virials + 9 * (size_t)s);
+    }
+    return status;
+}
+
 mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;
     if (!e) return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: no evaluator");
+    if (results && results->virials &&
+        (mlff_model_outputs(e->model) & (MLFF_OUTPUT_VIRIALS | MLFF_OUTPUT_STRESS)) == MLFF_OUTPUT_STRESS)
+        return compute_predicted_virials(e, batch, results);
     if (e->interface->begin) e->interface->begin(e->self);
     MLFF_TRY(check_batch(e->model, batch, results));
     MLFF_TRY(check_outputs(e->model, results));

@@ -54,8 +54,9 @@ struct mlff_evaluator {
 /* A simulation that the host integrates with the evaluator's forces, or those of `forces` (mlff_dynamics_create_on). */
 mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
                                   mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
-/* Whether steps are to be made by its devices. Domains of the CPU can, but other calls of the evaluator must not come between. */
-bool evaluator_can_integrate(const mlff_evaluator *evaluator);
+/* Whether steps are to be made by its devices, which at constant pressure need virials that are derivatives. Domains of the CPU can make
+ * them, but other calls of the evaluator must not come between. */
+bool evaluator_can_integrate(const mlff_evaluator *evaluator, mlff_ensemble ensemble);
 /* Warns if the forces are not the derivative of the energy, with what follows from it. */
 void evaluator_warn_not_conservative(const mlff_evaluator *evaluator, const char *consequence);
 /* Whether energies that float32 cannot hold are no news, as where atoms are pressed into each other on purpose: they are warned of once

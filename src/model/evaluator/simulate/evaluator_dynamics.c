@@ -25,15 +25,16 @@ static mlff_status use_virial(mlff_evaluator *evaluator, mlff_dynamics *dynamics
 {
     const mlff_model *model = evaluator->model;
     if (!is_constant_pressure(dynamics->options.ensemble)) return MLFF_OK;
-    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no virial, which constant pressure needs", model->name);
+    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_STRESS))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no stress, which constant pressure needs", model->name);
     if (!own_forces) mlff_dynamics_virial_set(dynamics, evaluator_virial, evaluator);
     return MLFF_OK;
 }
 
-bool evaluator_can_integrate(const mlff_evaluator *evaluator)
+bool evaluator_can_integrate(const mlff_evaluator *evaluator, mlff_ensemble ensemble)
 {
-    return evaluator->interface->dynamics_create && evaluator->options.device.kind == MLFF_CUDA;
+    const bool has_work = !is_constant_pressure(ensemble) || mlff_model_outputs(evaluator->model) & MLFF_OUTPUT_VIRIALS;
+    return has_work && evaluator->interface->dynamics_create && evaluator->options.device.kind == MLFF_CUDA;
 }
 
 // Moves the integration to the evaluator's devices; where they cannot integrate, the host does, and a warning says why.
@@ -41,7 +42,7 @@ static mlff_status integrate_on_device(mlff_evaluator *evaluator, mlff_system *s
 {
     dynamics_resident resident;
     double energy;
-    if (!evaluator_can_integrate(evaluator)) return MLFF_OK;
+    if (!evaluator_can_integrate(evaluator, dynamics->options.ensemble)) return MLFF_OK;
     // A device integrates without checks of the system; a call of the evaluator makes them.
     mlff_status status = evaluator_forces(evaluator, system, &energy, dynamics->new_forces);
     if (status != MLFF_OK) return status;

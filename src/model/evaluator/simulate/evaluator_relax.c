@@ -79,8 +79,8 @@ static mlff_status check_options(const mlff_relax_options *options, const mlff_m
         return mlff_fail(MLFF_ERR_USAGE, "%d structures at once is out of range; 16 to 1024 are usual", options->n_at_once);
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which relaxing needs", model->name);
-    if (options->relax_cell && !(mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no virial, which relaxing a cell needs", model->name);
+    if (options->relax_cell && !(mlff_model_outputs(model) & MLFF_OUTPUT_STRESS))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no stress, which relaxing a cell needs", model->name);
     return MLFF_OK;
 }
 

@@ -174,7 +174,7 @@ done:
 // Devices integrate where they can; where not, the host does, with forces from the device, and a warning says why.
 static mlff_status integrate_on_device(mlff_replicas *r)
 {
-    if (!evaluator_can_integrate(r->evaluator)) return MLFF_OK;
+    if (!evaluator_can_integrate(r->evaluator, r->together[0]->options.ensemble)) return MLFF_OK;
     // A device integrates without checks of the systems; a call of the evaluator makes them.
     mlff_status status = compute(r, r->systems, r->n_running);
     if (status != MLFF_OK) return status;
