@@ -79,7 +79,7 @@ typedef struct mlff_setting {
 MLFF_API mlff_status mlff_model_create(const char *architecture, const mlff_setting *settings, mlff_model **model_out);
 /* Name of an architecture by index: "painn", "ani"; NULL past the end. */
 MLFF_API const char *mlff_architecture_name(int index);
-/* Name of an architecture's setting by index; NULL past the end or for an unknown architecture. `default_out` (NULL in it: not
+/* Name of a setting by index, of an architecture or a published model; NULL past the end or for an unknown one. `default_out` (NULL in it: not
  * set) and `description_out` may be NULL. Static. */
 MLFF_API const char *mlff_architecture_setting(const char *architecture, int index, const char **default_out,
                                                const char **description_out);

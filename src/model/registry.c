@@ -465,11 +465,15 @@ const char *mlff_architecture_name(int index)
 const char *mlff_architecture_setting(const char *architecture, int index, const char **default_out, const char **description_out)
 {
     const model_architecture *found = architecture ? model_architecture_find(architecture) : NULL;
+    const model_published *published = architecture && !found ? model_published_find(architecture, &found) : NULL;
     if (!found || !found->settings || index < 0) return NULL;
     for (int i = 0; i < index; i++)
         if (!found->settings[i].name) return NULL;
     const model_setting *setting = &found->settings[index];
     if (setting->name && default_out) *default_out = setting->value;
+    for (const mlff_setting *own = published ? published->settings : NULL; own && own->name && setting->name && default_out;
+         own++)
+        if (strcmp(own->name, setting->name) == 0) *default_out = own->value;
     if (setting->name && description_out) *description_out = setting->description;
     return setting->name;
 }

@@ -240,7 +240,8 @@ test_eval_stress_labels() {
 test_ani() {
     water
     export XDG_DATA_HOME=$work/data MLFF_MODEL_PATH=
-    refused 1 'github.com/aiqm/ani-model-zoo.*mlff import' eval fennol-ani2x water.xyz
+    refused 1 'github.com/aiqm/ani-model-zoo.*mlff import .*--install fennol-ani2x; .*mlff new --arch fennol-ani2x -o FILE$' eval fennol-ani2x water.xyz
+    refused 1 'forcefields/orb-v2-20241011.ckpt; then: mlff import THAT_FILE --install orb-v2; .*mlff new --arch orb-v2 -o FILE$' info orb-v2
     refused 1 'data/mlff/models' info nonesuch
     refused 2 'nor a published model' eval nonesuch water.xyz --random-weights
     run 0 eval orb-d3-xs-v2 water.xyz --random-weights --device cpu --json orb.json
@@ -278,6 +279,9 @@ test_orb() {
     water
     run 0 new --arch orb-v3-direct --features 16 --layers 1 --hidden 32 -o v3.safetensors
     run 0 new --arch orb-v2 --features 16 --layers 1 --hidden 32 -o v2.safetensors
+    run 0 new --arch orb-v3-direct-inf-omat --features 16 --layers 1 --hidden 32 -o inf.safetensors
+    says 'Orb-v3 direct, 1 layer, 16 features, hidden 32, 120 neighbors within 6 Å'
+    refused 2 'members does not go with --arch orb-v3-conservative-omol' new --arch orb-v3-conservative-omol --members 2 -o omol.safetensors
     run 0 eval v3.safetensors water.xyz --uncertainty --json results.json --device cpu
     grep -q '"atom_energies_ev": null' results.json || fail "energies of atoms of a model that has none"
     awk -v e="$(value results.json frames.0.force_errors_ev_per_ang.2)" 'BEGIN { exit !(e > 0 && e < 0.3) }' ||

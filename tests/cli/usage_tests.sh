@@ -51,7 +51,7 @@ test_usage() {
     refused 2 "one argument too many" check extra
     refused 2 "--arch NAME is missing" new -o x.safetensors
     refused 2 "-o FILE is missing" new --arch painn
-    refused 2 "--arch 'gpt' is not one of" new --arch gpt -o x.safetensors
+    refused 2 "architecture 'gpt' is not one of painn, ani, .*, nor a published model" new --arch gpt -o x.safetensors
     refused 2 "n_layers is '0', not a whole number from 1 to 16" new --arch painn --layers 0 -o x.safetensors
     refused 2 "cutoff is 'nan', not a number" new --arch painn --cutoff nan -o x.safetensors
     refused 2 "--energy-unit 'erg' is not one of" import in -o out.safetensors --energy-unit erg

@@ -230,6 +230,11 @@ static void settings_are_listed(void **state)
     assert_null(mlff_architecture_setting("painn", 11, NULL, NULL));
     assert_null(mlff_architecture_setting("painn", 12, NULL, NULL));
     assert_null(mlff_architecture_setting("gpt", 0, NULL, NULL));
+    assert_string_equal(mlff_architecture_setting("orb-v3-direct-inf-omat", 4, &value, NULL),
+                        "max_neighbors"); // a published model
+    assert_string_equal(value, "120");
+    assert_string_equal(mlff_architecture_setting("orb-v3-direct-20-omat", 4, &value, NULL), "max_neighbors");
+    assert_string_equal(value, "20");
 }
 
 static void lying_headers_are_refused(void **state)

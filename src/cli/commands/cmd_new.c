@@ -4,10 +4,12 @@
 
 #include "cli/support/cli.h"
 
-enum { MAX_ARCHITECTURES = 16, MAX_SET = 16 };
+enum { MAX_SET = 16 };
 
 static const cli_option options[] = {
-    {"arch", 0, "NAME", "architecture: painn, ani, orb-v2, orb-v3-direct or orb-v3-conservative (required)"},
+    {"arch", 0, "NAME",
+     "architecture: painn, ani, orb-v2, orb-v3-direct or orb-v3-conservative; or a published model, such as\n"
+     "orb-v3-direct-inf-omat, whose settings are then the defaults (required)"},
     {"features", 0, "N", "painn, orb: width of the features (128, orb 256)"},
     {"layers", 0, "N", "painn, orb: message-passing layers (3, orb-v2 15, orb-v3 5)"},
     {"rbf", 0, "N", "painn: radial basis functions (20)"},
@@ -94,18 +96,15 @@ static const char *seed_of(const mlff_model *model)
 
 static int run(cli_arguments *arguments)
 {
-    const char *architectures[MAX_ARCHITECTURES + 1] = {0}, *path = cli_text(arguments, "output", NULL), *other;
+    const char *architecture = cli_text(arguments, "arch", NULL), *path = cli_text(arguments, "output", NULL), *other;
     mlff_setting settings[N_NAMES + MAX_SET + 1] = {{0}};
     char text[MAX_SET][256];
     int n = 0;
-    for (int i = 0; i < MAX_ARCHITECTURES; i++) architectures[i] = mlff_architecture_name(i);
-
-    if (!cli_given(arguments, "arch")) return cli_usage_error(arguments, "--arch NAME is missing");
+    if (!architecture) return cli_usage_error(arguments, "--arch NAME is missing");
     if (!path) return cli_usage_error(arguments, "-o FILE is missing");
     if (cli_suffix_check(arguments, "-o", path, cli_models) != CLI_GOOD) return CLI_USAGE;
-    const char *architecture = architectures[cli_choice(arguments, "arch", architectures, 0)];
-    if (arguments->failed) return CLI_USAGE;
-    if ((other = collect_settings(arguments, architecture, settings, &n)))
+    const bool known = mlff_architecture_setting(architecture, 0, NULL, NULL); // else the library says which there are
+    if (known && (other = collect_settings(arguments, architecture, settings, &n)))
         return cli_usage_error(arguments, "--%s does not go with --arch %s", other, architecture);
     for (int i = 0; (other = cli_each(arguments, "set", i)); i++) {
         if (i == MAX_SET) return cli_usage_error(arguments, "--set is given more than %d times", MAX_SET);
@@ -135,6 +134,7 @@ const cli_command new_command = {
                 "mlff new --arch painn --features 64 --layers 2 --cutoff 4.5 --elements H,C,N,O --seed 7 -o small.safetensors\n"
                 "mlff new --arch ani -o ani.safetensors\n"
                 "mlff new --arch orb-v2 -o orb-v2.safetensors\n"
+                "mlff new --arch orb-v3-conservative-omol -o orb-omol.safetensors\n"
                 "mlff new --arch ani --members 2 --elements H,C,N,O --hidden 64,48,32 -o small-ani.safetensors",
     .options = options,
     .run = run,
