@@ -305,6 +305,12 @@ test_orb() {
     run 0 md omol.safetensors --system h2o --n-steps 2 --device cpu -o omol.extxyz # built-in systems are neutral
     says 'charge=0.0 spin=1' omol.extxyz
     run 0 vibrations omol.safetensors --system h2o --device cpu
+    run 0 sample omol.safetensors --system h2o -o samples.extxyz --n-samples 8 --device cpu
+    [ "$(grep -c 'charge=0.0 spin=1.0' samples.extxyz)" = 8 ] || fail "structures without charge and spin: $(sed -n 2p samples.extxyz)"
+    run 0 label omol.safetensors samples.extxyz -o labels.extxyz --device cpu
+    [ "$(grep -c 'charge=0.0 spin=1.0' labels.extxyz)" = 8 ] || fail "labels without charge and spin: $(sed -n 2p labels.extxyz)"
+    run 0 sample v3.safetensors --system h2o -o samples.extxyz --n-samples 8 --device cpu
+    if grep -q charge= samples.extxyz; then fail "a charge for a teacher that does not read it"; fi
     run 0 md v3.safetensors --system h2o --n-steps 2 --device cpu -o plain.extxyz
     if grep -q charge= plain.extxyz; then fail "a charge for a model that does not read it"; fi
     run 1 eval omol.safetensors water.xyz --device cpu

@@ -282,8 +282,8 @@ static void test_verdicts(void **state)
     // A baseline: the student is as good as itself and better than random weights. Two systems: each has its bars, under its name.
     mlff_samples *systems = NULL;
     assert_int_equal(mlff_samples_create(&systems), MLFF_OK);
-    assert_int_equal(mlff_samples_add_named(systems, "h2o", 0, 1), MLFF_OK);
-    assert_int_equal(mlff_samples_add_named(systems, "nosuch", 0, 1), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_samples_add_named(systems, NULL, "h2o", 0, 1), MLFF_OK);
+    assert_int_equal(mlff_samples_add_named(systems, NULL, "nosuch", 0, 1), MLFF_ERR_USAGE);
     assert_non_null(strstr(mlff_last_error(), "there are silicon,"));
     assert_int_equal(mlff_samples_add(systems, rest, "second"), MLFF_OK);
     options.hot_ps = 0;

@@ -62,14 +62,15 @@ static int parse(cli_arguments *arguments, sampling *run)
 }
 
 // The built-in systems, then the files.
-static mlff_status collect_seeds(const cli_arguments *arguments, const sampling *run, mlff_samples **seeds_out)
+static mlff_status collect_seeds(const cli_arguments *arguments, const mlff_teacher *teacher, const sampling *run,
+                                 mlff_samples **seeds_out)
 {
     mlff_status status = MLFF_OK;
     mlff_samples *seeds = NULL;
     const char *name;
     MLFF_TRY(mlff_samples_create(&seeds));
     for (int k = 0; (name = cli_each(arguments, "system", k)); k++)
-        MLFF_TRY(mlff_samples_add_named(seeds, name, run->n_atoms, run->sample.seed));
+        MLFF_TRY(mlff_samples_add_named(seeds, teacher, name, run->n_atoms, run->sample.seed));
     for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(mlff_samples_read(seeds, arguments->positional[k]));
     *seeds_out = seeds;
     seeds = NULL;
@@ -151,9 +152,9 @@ static int run_sample(cli_arguments *arguments)
 
     cli_interrupt_catch();
     MLFF_TRY(cli_output_check(run.output));
-    MLFF_TRY(collect_seeds(arguments, &run, &seeds));
     exit_status = cli_teacher_open(arguments, arguments->positional[0], &teacher);
     if (exit_status != CLI_GOOD) goto done;
+    MLFF_TRY(collect_seeds(arguments, teacher, &run, &seeds));
     mlff_teacher_info_get(teacher, &info);
     run.sample.callback = show;
     run.sample.context = &run;

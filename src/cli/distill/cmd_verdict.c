@@ -77,15 +77,15 @@ static void print_bars(const mlff_verdict *verdict)
 }
 
 // The systems of --system, else the first held-out structure.
-static mlff_status collect_systems(const cli_arguments *arguments, const mlff_dataset *test, int n_atoms, uint64_t seed,
-                                   mlff_samples **systems_out)
+static mlff_status collect_systems(const cli_arguments *arguments, const mlff_teacher *teacher, const mlff_dataset *test,
+                                   int n_atoms, uint64_t seed, mlff_samples **systems_out)
 {
     mlff_status status = MLFF_OK;
     mlff_system *first = NULL;
     const char *name;
     MLFF_TRY(mlff_samples_create(systems_out));
     for (int k = 0; (name = cli_each(arguments, "system", k)); k++)
-        MLFF_TRY(mlff_samples_add_named(*systems_out, name, n_atoms, seed));
+        MLFF_TRY(mlff_samples_add_named(*systems_out, teacher, name, n_atoms, seed));
     if (mlff_samples_size(*systems_out) > 0) return MLFF_OK;
     MLFF_TRY(mlff_dataset_get(test, 0, &first));
     MLFF_TRY(mlff_samples_add(*systems_out, first, NULL));
@@ -141,7 +141,7 @@ static int run_verdict(cli_arguments *arguments)
         of_teacher.n_threads = wanted.n_threads;
         MLFF_TRY(mlff_teacher_open(teacher_name, &of_teacher, &teacher));
     }
-    MLFF_TRY(collect_systems(arguments, test, n_atoms, wanted.seed, &systems));
+    MLFF_TRY(collect_systems(arguments, teacher, test, n_atoms, wanted.seed, &systems));
     wanted.systems = systems;
     wanted.baseline = baseline;
     wanted.trained_on = trained_on;

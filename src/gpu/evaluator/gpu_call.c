@@ -55,7 +55,7 @@ mlff_status gpu_evaluator_check_charges(const gpu_evaluator *e, const mlff_batch
         if (!batch->charges || !batch->spins || !isfinite(batch->charges[s]) || !isfinite(batch->spins[s]))
             return host.fail(MLFF_ERR_VALUE,
                              "this model depends on charge and spin, and system %d has none; give both (charge= "
-                             "and spin= in the comment of extended XYZ)",
+                             "and spin= in the comment of extended XYZ, atoms.info in Python)",
                              s);
     return MLFF_OK;
 }

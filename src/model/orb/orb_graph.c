@@ -144,7 +144,7 @@ mlff_status orb_check_graph(const orb_parameters *p, const model_graph *pairs)
         if (!isfinite(charge) || !isfinite(spin))
             return mlff_fail(MLFF_ERR_VALUE,
                              "this model depends on charge and spin, and system %d has none; give both (charge= "
-                             "and spin= in the comment of extended XYZ)",
+                             "and spin= in the comment of extended XYZ, atoms.info in Python)",
                              s);
     }
     return MLFF_OK;

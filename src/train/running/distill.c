@@ -227,7 +227,7 @@ static mlff_status add_seeds(distill *d, const char *name)
     mlff_status status = MLFF_OK;
     const int64_t first = mlff_samples_size(d->seeds);
     const char *origin;
-    MLFF_TRY(mlff_samples_add_named(d->seeds, name, d->config.n_atoms, d->config.seed));
+    MLFF_TRY(mlff_samples_add_named(d->seeds, d->teacher, name, d->config.n_atoms, d->config.seed));
     const mlff_system *system = mlff_samples_get(d->seeds, first, &origin);
     MLFF_TRY(mlff_samples_add(d->systems, system, origin));
 done:

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/teachers/teacher.h"
+
 enum { STREAM_PROBE = 0x70726f62 };
 
 mlff_status mlff_samples_create(mlff_samples **samples_out)
@@ -90,7 +92,8 @@ static bool is_builder(const char *name)
     return !strpbrk(name, "./") && access(name, F_OK) != 0;
 }
 
-mlff_status mlff_samples_add_named(mlff_samples *samples, const char *name, int n_atoms, uint64_t seed)
+mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *teacher, const char *name, int n_atoms,
+                                   uint64_t seed)
 {
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
@@ -98,6 +101,10 @@ mlff_status mlff_samples_add_named(mlff_samples *samples, const char *name, int 
     const size_t first = samples->n;
     if (is_builder(name)) {
         MLFF_TRY(mlff_system_build(name, n_atoms, seed, &system));
+        if (teacher && teacher->of_charges) {
+            system->charge = 0;
+            system->spin = 1;
+        }
         MLFF_TRY(mlff_samples_add(samples, system, name));
     } else {
         MLFF_TRY(mlff_samples_read(samples, name));

@@ -31,6 +31,7 @@ struct mlff_teacher {
     int n_elements, n_members, n_parallel;          /* structures computed at once */
     int batch_atoms;                                /* of one call on all devices; 0: structures are computed one by one */
     bool has_stress, has_atom_energies;
+    bool of_charges;      /* depends on charge and spin of a system */
     pthread_mutex_t lock; /* of a kind that is not concurrent */
     systems_batch batch;  /* of teacher_forces */
     void *state;          /* the kind's own */
