@@ -20,13 +20,14 @@ from ase.md.verlet import VelocityVerlet
 
 import support
 from mlff_distiller._command import command_path
+from mlff_distiller.engine import Model
 from mlff_distiller.models import StudentCalculator
 
 
-def serve(name, atoms, *words):
+def serve(name, atoms, *words, model=None):
     path = support.scratch(f"serve-{name}.extxyz")
     write(path, atoms, format="extxyz")
-    command = [command_path(), "serve", str(support.untrained_path()), str(path), "--device", "cpu", "--precision", "float64",
+    command = [command_path(), "serve", str(model or support.untrained_path()), str(path), "--device", "cpu", "--precision", "float64",
                "--threads", "1", *words]  # fmt: skip
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -41,8 +42,8 @@ class Serve(unittest.TestCase):
     def setUp(self):
         self.calc = StudentCalculator(support.untrained(), device="cpu", precision="float64", n_threads=1)
 
-    def compare(self, atoms, where, words, n_steps=5):
-        client = serve("client", atoms, *words)
+    def compare(self, atoms, where, words, n_steps=5, model=None):
+        client = serve("client", atoms, *words, model=model)
         try:
             with SocketIOCalculator(timeout=60, **where) as server:
                 for _ in range(n_steps):
@@ -69,6 +70,17 @@ class Serve(unittest.TestCase):
         atoms = support.silicon(1)
         atoms.set_cell(atoms.cell[:] @ [[1, 0.1, 0], [0, 1, 0.05], [0, 0, 1]], scale_atoms=True)  # transposes show
         self.compare(atoms, {"unixsocket": name}, ["--unix", name])
+
+    def test_predicted_stress(self):
+        model = Model.create("orb-v3-direct", n_features=16, n_layers=1, hidden=32)
+        path = support.scratch("serve-direct.safetensors")
+        model.save(path)
+        self.calc = StudentCalculator(model, device="cpu", precision="float64", n_threads=1)
+        name = f"mlff-test-direct-{os.getpid()}"
+        atoms = support.silicon(1)
+        atoms.rattle(0.05, seed=1)
+        atoms.set_cell(atoms.cell[:] @ [[1, 0.1, 0], [0, 1, 0.05], [0, 0, 1]], scale_atoms=True)
+        self.compare(atoms, {"unixsocket": name}, ["--unix", name], model=path)
 
     def test_tcp_is_not_delayed(self):
         port = free_port()
