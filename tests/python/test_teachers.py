@@ -2,7 +2,9 @@
 """Purpose: the teachers' calculators make what their packages' interfaces ask for (both generations of orb_models, fennol), and
 say what is missing. The packages are stood in for by modules of the same shape: no weights, no downloads."""
 
+import copy
 import os
+import pickle
 import sys
 import types
 import unittest
@@ -191,6 +193,23 @@ class Orb(unittest.TestCase):
             with self.assertRaisesRegex(MlffUsageError, "orb-models"):
                 OrbCalculator("orb-v2", device="cpu", edge_method="knn")
 
+
+    def test_it_is_copied(self):
+        calc = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True)
+        atoms = support.copper_frames(1)[0]
+        energy = calc.get_potential_energy(atoms)
+        for other in (copy.deepcopy(calc), pickle.loads(pickle.dumps(calc))):
+            self.assertEqual(other.get_potential_energy(atoms), energy)
+            self.assertEqual(other.profile_notes, calc.profile_notes)
+
+    def test_its_stages_in_our_own_engine(self):
+        calc = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True)
+        for native in (False, True):
+            result = MDProfiler(device="cpu").profile_calculator(calc, support.copper_frames(3), n_steps=6, native=native)
+            rows = result.data["stages"]
+            self.assertEqual(sorted(row["layer"] for row in rows if row["name"] == "message"), [0, 1, 2, 3, 4])
+            self.assertEqual(result.model_name, "orb-d3-xs-v2-untrained" if native else "orb-d3-xs-v2")
+            self.assertIn("untrained: random weights", result.notes)
 
     def test_another_charge_is_another_structure(self):
         model = Model.create("orb-v3-direct", conditioned=True, n_layers=1, n_features=32, hidden=32)

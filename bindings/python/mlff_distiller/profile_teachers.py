@@ -5,7 +5,7 @@
     mlff-profile --model orb-v2 --system-sizes 32,64,128,256 --random-weights
     mlff-profile --compare-all --device cuda
 
-Orb runs by its package orb_models, ANI-2x (all members) in our own engine. Reports go into a folder: MODEL_profile.json,
+Orb and ANI-2x (all members) run in our own engine. Reports go into a folder: MODEL_profile.json,
 MODEL_scaling_SYSTEM.json, comparison_SYSTEM.json.
 """
 

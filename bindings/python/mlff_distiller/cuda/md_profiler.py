@@ -208,7 +208,7 @@ class MDProfiler:
         """Measures a calculator on a trajectory.
 
         Args:
-            calc: any ASE calculator. A `StudentCalculator` shows the stages of its step too.
+            calc: any ASE calculator. A `StudentCalculator`, or an `OrbCalculator` in our engine, shows the stages of its step too.
             trajectory: frames, or a file of them, taken again from the start when they end; or one `Atoms`, which is then
                 displaced thermally (300 K) again at each step.
             properties: of "energy", "forces", "stress".
@@ -330,7 +330,9 @@ class MDProfiler:
         evaluator = getattr(calc, "evaluator", None)
         student = evaluator if hasattr(evaluator, "stage_rows") else None
         offered = offered_by(calc)
-        model_name = student.model.info.name if student is not None else str(getattr(calc, "name", None) or type(calc).__name__)
+        model_name = str(getattr(calc, "name", None) or type(calc).__name__)  # of a teacher in our engine the one it was asked for by
+        if student is not None and not hasattr(calc, "inner"):
+            model_name = student.model.info.name
         missing = [p for p in properties if p not in offered]
         if missing:
             computes = f"it computes {', '.join(offered)}" if offered else "is it an ASE calculator?"
@@ -403,11 +405,11 @@ def _ledgers(device: Device, student: Any) -> dict[str, Callable[[], int]]:
 
 def _notes(calc: Any, student: Any, native: bool, threads: Mapping[str, str], frames: Sequence[Atoms], n_steps: int) -> str:
     notes = []
+    label = getattr(calc, "profile_notes", "")
     if student is not None and not native:
-        if not student.model.info.trained:
+        if not student.model.info.trained and "untrained" not in label:
             notes.append("untrained: random weights, the numbers of this force field mean nothing but its speed")
         notes.append("measured through ASE")
-    label = getattr(calc, "profile_notes", "")
     if label:
         notes.append(label)
     pools = dict(threads)

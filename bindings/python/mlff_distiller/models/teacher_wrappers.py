@@ -69,6 +69,11 @@ class _Teacher(Calculator):  # type: ignore[misc]
         """Of the model."""
         return self._name
 
+    @property
+    def evaluator(self) -> Any:
+        """Of a model that runs in our engine, whose stages the profiler shows; else None."""
+        return self.inner.evaluator if isinstance(self.inner, StudentCalculator) else None
+
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
         """What changed since the last call, as ASE asks, and "info" where charge or spin did."""
         return [*super().check_state(atoms, tol=tol), *changed_conditions(self.atoms, atoms)]
