@@ -284,7 +284,7 @@ mlff_status verdict_core(const verdict_run *run)
     int n_repel = 0, lowest = 0, pressed = -1;
     barrier barriers[MOST];
     if (!forces) return MLFF_ERR_MEMORY;
-    const bool expected = evaluator_expect_magnitudes(run->evaluator, true);
+    const bool expected = run->evaluator && evaluator_expect_magnitudes(run->evaluator, true); // none: a field of the caller's
     MLFF_TRY(verdict_tell(run, "compressed pairs", 0));
     MLFF_TRY(mlff_system_copy(run->start, &system));
     const int n = find_closest(system, pairs, MOST);
@@ -312,7 +312,7 @@ mlff_status verdict_core(const verdict_run *run)
                         n_repel, n, mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), where);
     }
 done:
-    evaluator_expect_magnitudes(run->evaluator, expected);
+    if (run->evaluator) evaluator_expect_magnitudes(run->evaluator, expected);
     mlff_system_destroy(system);
     base_free(forces);
     return status;
