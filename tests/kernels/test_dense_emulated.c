@@ -250,7 +250,8 @@ static void test_packed_layer(void **state)
         for (int p = 0; p < ROWS_PADDED; p++)
             for (int k = 0; k < K_PADDED; k++) {
                 const int n = p / 32 * 32 + p % 8 / 2 * 8 + p % 32 / 8 * 2 + p % 2;
-                const size_t at = (size_t)((p / 256 * (K_PADDED / 8) + k / 8) * 256 + p % 256) * 8 + (size_t)(k % 8);
+                const size_t at =
+                    (size_t)((k / 32 * (ROWS_PADDED / 8) + p / 8) * 4 + k % 32 / 8) * 64 + (size_t)(p % 8 * 8 + k % 8);
                 const double w = n < N && k < K ? (double)(float)d->w[n][k] / (double)layer.unit : 0;
                 const uint16_t expected = kind == 2 ? gpu_to_bfloat(w) : gpu_to_half(w);
                 largest = fmax(largest, fabs(w));

@@ -156,25 +156,28 @@ static void test_tiles_and_precisions(void **state)
     mlff_model_destroy(model);
 }
 
-// Networks of edges by one kernel each, 512 wide: 280 edges, of which 24 begin a third tile of 128 rows, or a fifth of 64; no edges.
+// Networks of edges by one kernel each, 512 wide, and in the fast modes of nodes: 280 edges, of which 24 begin a third tile of 128 rows, or a fifth of
+// 64; no edges. Clusters of 2 blocks, of 4, and of 4 for edges and 8 for nodes.
 static void test_networks(void **state)
 {
     (void)state;
+    static const char *const tiles[] = {"tile=5", "tile=7", "tile=8"};
     if (!have_gpu()) return;
     mlff_model *model;
     assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; seed=17"));
     with_norms(model);
-    assert_int_equal(setenv("MLFF_CUDA_PLAN", "tile=5", 1), 0);
-    for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
-        if (p == MLFF_FLOAT64) continue;
-        char what[64];
-        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
-        snprintf(what, sizeof what, "networks, precision %d", p);
-        check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 1, 1.2, 3));
-        check_system(what, model, gpu, (mlff_precision)p, support_random_system(1, 0, 1.0, 5));
-        check_system("networks, tiles of one slab", model, gpu, (mlff_precision)p, support_random_system(14, 0, 1.2, 3));
-        mlff_evaluator_destroy(gpu);
-    }
+    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
+        for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
+            if (p == MLFF_FLOAT64) continue;
+            char what[64];
+            assert_int_equal(setenv("MLFF_CUDA_PLAN", tiles[t], 1), 0);
+            mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
+            snprintf(what, sizeof what, "networks, %s, precision %d", tiles[t], p);
+            check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 1, 1.2, 3));
+            check_system(what, model, gpu, (mlff_precision)p, support_random_system(1, 0, 1.0, 5));
+            check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 0, 1.2, 3));
+            mlff_evaluator_destroy(gpu);
+        }
     unsetenv("MLFF_CUDA_PLAN");
     mlff_model_destroy(model);
 }

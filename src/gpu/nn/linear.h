@@ -24,7 +24,8 @@ extern "C" {
 
 enum {
     GPU_SLAB = 64,           /* rows of a slab */
-    GPU_WEIGHT_BLOCK = 256,  /* outputs whose weights are stored together; numbers of outputs are padded to it */
+    GPU_WEIGHT_BLOCK = 256,  /* numbers of outputs are padded to it */
+    GPU_WEIGHT_DEPTH = 32,   /* inputs whose weights are stored together */
     GPU_NORM_WIDTH = 256,    /* columns of a row that is normalized */
     GPU_LINEAR_TILES = 5,    /* values of gpu_linear_plan.wide */
     GPU_NETWORK_HIDDEN = 512 /* width of the hidden layers of a network that one kernel computes */
@@ -41,8 +42,9 @@ typedef struct gpu_operand {
 
 /* Weights of a layer, times a power of two; `unit` is its inverse. */
 typedef struct gpu_linear {
-    const void *high, *low; /* [outputs / 256][inputs / 8][256][8] */
-    const float *bias;      /* [outputs], or NULL */
+    const void *high,
+        *low;          /* [inputs / 32][outputs / 8][32 / 8][8][8]: 32 inputs of any columns of a tile are one piece of memory */
+    const float *bias; /* [outputs], or NULL */
     float unit;
     int32_t inputs, outputs;
 } gpu_linear;
@@ -61,11 +63,14 @@ typedef struct gpu_product {
 
 /* A network of three layers, GPU_NETWORK_HIDDEN wide, to GPU_NORM_WIDTH columns: of rows first_row … first_row + rows − 1 as far as they exist. */
 typedef struct gpu_network {
-    gpu_operand input; /* of at most GPU_NETWORK_HIDDEN columns */
+    gpu_operand input[2]; /* side by side; the second may have 0 columns, and at most GPU_NETWORK_HIDDEN */
     gpu_linear layer[3];
+    gpu_linear project;    /* a fourth layer, of the results; 0 inputs: none */
     const int32_t *n_rows; /* on the device, complete before the previous kernel begins */
     int32_t first_row, rows;
-    int32_t early; /* 1: the input is complete, too */
+    int32_t early;   /* 1: the first operand of the input is complete, too */
+    int32_t blocks;  /* of a cluster: 2, or for fewer rows 4 or 8 */
+    uint64_t *stamp; /* where the GPU's time at the beginning is stored; NULL: nowhere */
 } gpu_network;
 
 /* How products are computed. */
@@ -84,9 +89,9 @@ gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs
 /* Blocks that share a row of GPU_NORM_WIDTH columns. */
 int gpu_linear_parts(const gpu_linear_plan *plan);
 /* The same of a gpu_network. */
-static inline int gpu_network_parts(enum gpu_number numbers)
+static inline int gpu_network_parts(enum gpu_number numbers, int blocks)
 {
-    return numbers == GPU_NUMBER_FLOAT32 ? 4 : 2;
+    return blocks > 2 ? 8 : numbers == GPU_NUMBER_FLOAT32 ? 4 : 2;
 }
 
 /* y = f(x Wᵀ + b) as an operand, as floats [rows][stride], or both; NULL: not wanted. */

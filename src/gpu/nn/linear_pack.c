@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // linear_pack.c: weights of dense layers in the order in which tiles read them, and the choice of tiles. Runs on the host.
 #include <math.h>
+#include <string.h>
 
 #include "linear.h"
 
@@ -31,10 +32,20 @@ static float scale_of(float largest)
     return largest > 0 && isfinite(largest) ? ldexpf(1.0f, (int)fmin(13 - ceil(log2((double)largest)), 100)) : 1.0f;
 }
 
+enum { INPUTS = 8, PLACES = GPU_ROUNDED / INPUTS };
+
+// Stores the numbers of places p, p + 1, … and of inputs k … k + 7.
+static void store_places(uint16_t *plane, int rows, int p, int k, const uint16_t numbers[GPU_ROUNDED])
+{
+    for (int j = 0; j < PLACES; j += 8)
+        memcpy(plane + ((size_t)(k / GPU_WEIGHT_DEPTH) * (size_t)rows + (size_t)(p + j)) * GPU_WEIGHT_DEPTH +
+                   (size_t)(k % GPU_WEIGHT_DEPTH) * 8,
+               numbers + INPUTS * j, 8 * INPUTS * sizeof *numbers);
+}
+
 gpu_linear gpu_pack_linear(gpu_packer *packer, enum gpu_number numbers, int outputs, int inputs, const float *bias,
                            gpu_weights weights, const void *context)
 {
-    enum { INPUTS = 8, PLACES = GPU_ROUNDED / INPUTS };
     const int rows = (outputs + GPU_WEIGHT_BLOCK - 1) / GPU_WEIGHT_BLOCK * GPU_WEIGHT_BLOCK, k_padded = (inputs + 63) / 64 * 64;
     gpu_linear layer = {.unit = 1.0f, .inputs = k_padded, .outputs = (outputs + 63) / 64 * 64};
     const size_t bytes = (size_t)rows * (size_t)k_padded * 2;
@@ -58,11 +69,13 @@ gpu_linear gpu_pack_linear(gpu_packer *packer, enum gpu_number numbers, int outp
                     if (column_at(p + j) < outputs && count > 0)
                         weights(context, column_at(p + j), k, count, values + INPUTS * j);
                 for (int e = 0; e < GPU_ROUNDED; e++) values[e] *= scale;
-                const size_t to = ((size_t)(p / GPU_WEIGHT_BLOCK) * (size_t)(k_padded / INPUTS) + (size_t)(k / INPUTS)) *
-                                      GPU_WEIGHT_BLOCK * INPUTS +
-                                  (size_t)(p % GPU_WEIGHT_BLOCK) * INPUTS;
-                (numbers == GPU_NUMBER_BF16 ? gpu_round_to_bfloats : gpu_round_to_halves)(values, high + to);
-                if (low) gpu_round_to_halves(values, low + to);
+                uint16_t rounded[GPU_ROUNDED];
+                (numbers == GPU_NUMBER_BF16 ? gpu_round_to_bfloats : gpu_round_to_halves)(values, rounded);
+                store_places(high, rows, p, k, rounded);
+                if (low) {
+                    gpu_round_to_halves(values, rounded);
+                    store_places(low, rows, p, k, rounded);
+                }
             }
     return layer;
 }

@@ -66,11 +66,19 @@ static __device__ __forceinline__ const char *operand_at(const gpu_product &p, i
     return (const char *)(plane ? m.low : m.high) +
            ((size_t)slab * (m.columns / 8) + (k8 - (second ? split : 0))) * (GPU_SLAB * 16);
 }
-static __device__ __forceinline__ const char *weights_at(const gpu_product &p, int plane, int column, int k8)
+/* Where the weights of a column, a multiple of 8, and of inputs 8 k8 … 8 k8 + 7 are: eight columns of 16 bytes. The next 8 inputs, up to a multiple of 32,
+ * are WEIGHTS_K bytes further, the next 8 columns WEIGHTS_COLUMN bytes. */
+enum { WEIGHTS_K = 128, WEIGHTS_COLUMN = GPU_WEIGHT_DEPTH / 8 * WEIGHTS_K };
+// Of 32 inputs.
+static __device__ __forceinline__ uint32_t weights_bytes(const gpu_linear &layer)
 {
-    return (const char *)(plane ? p.layer.low : p.layer.high) +
-           (((size_t)(column / GPU_WEIGHT_BLOCK) * (p.layer.inputs / 8) + k8) * GPU_WEIGHT_BLOCK + column % GPU_WEIGHT_BLOCK) *
-               16;
+    return ((uint32_t)layer.outputs + GPU_WEIGHT_BLOCK - 1) / GPU_WEIGHT_BLOCK * (GPU_WEIGHT_BLOCK / 8 * WEIGHTS_COLUMN);
+}
+static __device__ __forceinline__ const char *weights_at(const gpu_linear &layer, int plane, int column, int k8)
+{
+    return (const char *)(plane ? layer.low : layer.high) +
+           ((uint32_t)k8 / (GPU_WEIGHT_DEPTH / 8) * weights_bytes(layer) + (uint32_t)column / 8 * WEIGHTS_COLUMN +
+            (uint32_t)k8 % (GPU_WEIGHT_DEPTH / 8) * WEIGHTS_K);
 }
 
 /* Columns of a thread's block q of 8: sums of its row h (0: g, 1: g + 8), times `unit`. */

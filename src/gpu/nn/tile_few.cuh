@@ -15,13 +15,18 @@ template <int NUMBERS, int WIDE> struct few_rows {
     static constexpr int DEPTH = tile::planes == 1 && UNITS == 1 ? 3 : 2; // steps in flight, as far as registers allow
     const gpu_product &p;
     const int row, column, steps, lane, warp;
+    const char *weights[tile::planes]; // of the lane
+    const uint32_t weights_step;
     uint4 a[DEPTH][tile::planes][UNITS][2], b[DEPTH][tile::planes][TILES];
     float4 sum[UNITS][TILES];
 
     __device__ __forceinline__ few_rows(const gpu_product &product_, int row_, int column_)
         : p(product_), row(row_), column(column_), steps(product_.layer.inputs / 32), lane(threadIdx.x % 32),
-          warp(threadIdx.x / 32)
+          warp(threadIdx.x / 32), weights_step(weights_bytes(product_.layer))
     {
+#pragma unroll
+        for (int plane = 0; plane < tile::planes; plane++)
+            weights[plane] = weights_at(p.layer, plane, column, lane % 4) + lane / 4 * 16;
     }
     __device__ __forceinline__ void load_weights(int at, int step)
     {
@@ -29,7 +34,7 @@ template <int NUMBERS, int WIDE> struct few_rows {
         for (int plane = 0; plane < tile::planes; plane++)
 #pragma unroll
             for (int j = 0; j < TILES; j++)
-                b[at][plane][j] = __ldg((const uint4 *)weights_at(p, plane, column + lane / 4, 4 * step + lane % 4) + 8 * j);
+                b[at][plane][j] = __ldg((const uint4 *)(weights[plane] + (uint32_t)step * weights_step + j * WEIGHTS_COLUMN));
     }
     __device__ __forceinline__ void load_rows(int at, int step)
     {

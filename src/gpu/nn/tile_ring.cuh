@@ -40,14 +40,21 @@ template <int NUMBERS, int WIDE> struct tile_runner {
         return ring + at * tile::STAGE_BYTES + tile::planes * tile::GROUPS * tile::A_BYTES + plane * tile::B_BYTES;
     }
 
+    static constexpr int DEPTH =
+        tile::K8 * 8 < GPU_WEIGHT_DEPTH ? tile::K8 : GPU_WEIGHT_DEPTH / 8; // blocks of 8 inputs that are stored together
+    // Of the ring: weights of columns from `column` on and of block k8 of 8 inputs of a stage.
+    static __device__ __forceinline__ const char *weights_in(const char *b, int column, int k8)
+    {
+        return b + ((k8 / DEPTH * (tile::COLUMNS / 8) + column / 8) * DEPTH + k8 % DEPTH) * WEIGHTS_K;
+    }
+
     // ---- the fetching warp: each lane one copy
     __device__ __forceinline__ void copy_weights(int at, int column, int step, int lane)
     {
-        constexpr bool whole = tile::COLUMNS == GPU_WEIGHT_BLOCK;
-        constexpr int pieces = whole ? 1 : tile::K8, bytes = tile::B_BYTES / pieces;
+        constexpr int bytes = tile::COLUMNS * DEPTH * 16, pieces = tile::B_BYTES / bytes;
         if (lane >= tile::planes * pieces) return;
         const int plane = lane / pieces, piece = lane % pieces;
-        bulk_copy(b_of(at, plane) + piece * bytes, weights_at(p, plane, column, step * tile::K8 + piece), bytes,
+        bulk_copy(b_of(at, plane) + piece * bytes, weights_at(p.layer, plane, column, step * tile::K8 + piece * DEPTH), bytes,
                   barriers->full + at);
     }
     __device__ __forceinline__ void copy_rows(int at, int row, int step, int lane)
@@ -111,7 +118,7 @@ template <int NUMBERS, int WIDE> struct tile_runner {
 #pragma unroll
             for (int plane = 0; plane < tile::planes; plane++) {
                 a[plane] = wgmma_operand_at(a_of(at, plane, warp / 4) + kk * 2048, GPU_SLAB * 16, 128);
-                b[plane] = wgmma_operand_at(b_of(at, plane) + kk * tile::COLUMNS * 32 + first * 16, tile::COLUMNS * 16, 128);
+                b[plane] = wgmma_operand_at(weights_in(b_of(at, plane), first, 2 * kk), WEIGHTS_K, DEPTH * WEIGHTS_K);
             }
             if (format::split) {
                 wgmma_shared_product<format::bfloat>(d, a[tile::planes - 1], b[0], add || kk > 0);
@@ -228,10 +235,12 @@ template <int NUMBERS, int WIDE> struct tile_runner {
         for (int k = threadIdx.x; k < tile::STAGE_BYTES / 16; k += tile::THREADS) {
             const bool is_a = k < tile::planes * tile::A_BYTES / 16;
             const int rest = is_a ? k : k - tile::planes * tile::A_BYTES / 16, each = (is_a ? tile::A_BYTES : tile::B_BYTES) / 16;
-            const int plane = rest / each, piece = rest % each;
-            const char *from =
-                is_a ? operand_at(p, plane, row / GPU_SLAB, step * tile::K8) : weights_at(p, plane, column, step * tile::K8);
-            copy_async((is_a ? a_of(at, plane, 0) : b_of(at, plane)) + piece * 16, from + (size_t)piece * 16);
+            const int plane = rest / each, piece = rest % each, block = piece / 8; // block: of 8 columns and of 8 inputs
+            const char *const from =
+                is_a ? operand_at(p, plane, row / GPU_SLAB, step * tile::K8) + (size_t)piece * 16
+                     : weights_at(p.layer, plane, column + block / tile::K8 * 8, step * tile::K8 + block % tile::K8) +
+                           piece % 8 * 16;
+            copy_async((is_a ? a_of(at, plane, 0) : b_of(at, plane)) + piece * 16, from);
         }
         copy_commit();
     }
@@ -260,9 +269,9 @@ template <int NUMBERS, int WIDE> struct tile_runner {
                     uint32_t b[2][2];
 #pragma unroll
                     for (int plane = 0; plane < tile::planes; plane++) {
-                        const char *at = b_of(k % 2, plane) + kk * tile::COLUMNS * 32 + (8 * j + g) * 16 + 4 * t;
+                        const char *at = weights_in(b_of(k % 2, plane), 8 * j, 2 * kk) + 16 * g + 4 * t;
                         b[plane][0] = word(at);
-                        b[plane][1] = word(at + tile::COLUMNS * 16);
+                        b[plane][1] = word(at + WEIGHTS_K);
                     }
                     float4 d = make_float4(0, 0, 0, 0); // as multiply_in_parts
                     if (!format::split) d = make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);

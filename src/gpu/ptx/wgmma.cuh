@@ -127,6 +127,7 @@ template <int SUMS> static __device__ __forceinline__ void wgmma_product(float (
             WGMMA_BOTH_SHARED(N, "f16", aa, bb, more);                                                                           \
     }
 #if WGMMA_HERE
+WGMMA_SHARED_PRODUCT(32, 16, 17, 18)
 WGMMA_SHARED_PRODUCT(64, 32, 33, 34)
 WGMMA_SHARED_PRODUCT(128, 64, 65, 66)
 WGMMA_SHARED_PRODUCT(256, 128, 129, 130)

@@ -20,23 +20,25 @@ static void finish_edges(orb_launcher *l, const orb_gpu_mlp *mlp, const orb_gpu_
     RUN(l, orb_gpu_launch_edge_update(update, &last, l->stream));
 }
 
-// All three layers of a network of edges; `update`: its last layer but for product and norm.
+// All three layers of a network of edges, of layer t or, if it is −1, of the encoder; `update`: its last layer but for product and norm.
 static void fuse_edges(orb_launcher *l, const orb_gpu_mlp *mlp, gpu_operand input, const orb_gpu_update *update, int first,
-                       int rows, int projected)
+                       int rows, int t)
 {
     const orb_gpu_step *s = l->step;
     const gpu_linear_plan plan = orb_plan_for(l, rows, s->hidden);
-    orb_gpu_network network = {.net = {.input = input,
+    orb_gpu_network network = {.net = {.input = {input},
                                        .layer = {mlp->layer[0], mlp->layer[1], mlp->layer[2]},
                                        .n_rows = s->n_edges,
                                        .first_row = first,
                                        .rows = rows,
-                                       .early = projected}, // written in the previous layer
+                                       .early = t >= 0, // written in the previous layer
+                                       .blocks = orb_edge_blocks(l)},
                                .update = *update};
     network.update.product.layer = mlp->layer[2];
     network.update.scale = mlp->scale, network.update.shift = mlp->shift, network.update.epsilon = s->norm_epsilon;
     network.update.latent = s->edges;
-    if (projected) network.projection = s->projection, network.sender = s->sender, network.receiver = s->receiver;
+    if (orb_projects_early(l, t - 1)) network.net.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t);
+    if (t >= 0) network.projection = s->projection, network.sender = s->sender, network.receiver = s->receiver;
     RUN(l, orb_gpu_launch_network(&network, &plan, l->stream));
 }
 
@@ -55,8 +57,8 @@ static void encode(orb_launcher *l)
                                  .keep = kept.hidden[0]};
         orb_gpu_update update = {.replaces = 1, .z = kept.z};
         RUN(l, orb_gpu_launch_inputs(s, l->plan, first, l->stream));
-        if (orb_fuses_edges(l)) {
-            fuse_edges(l, mlp, orb_rows_from(s->input, -first), &update, first, rows, 0);
+        if (orb_edge_blocks(l)) {
+            fuse_edges(l, mlp, orb_rows_from(s->input, -first), &update, first, rows, -1);
             continue;
         }
         RUN(l, orb_gpu_launch_edge_dense(&dense, &plan, l->stream));
@@ -67,7 +69,7 @@ static void encode(orb_launcher *l)
 
 static void send_messages(orb_launcher *l, int t)
 {
-    const int fused = orb_fuses_edges(l);
+    const int fused = orb_edge_blocks(l) > 0;
     const orb_gpu_step *s = l->step;
     const orb_gpu_layer *layer = &s->model->layer[t];
     const orb_gpu_kept kept = orb_kept_at(s, &s->of_edges, t, s->edge_capacity);
@@ -80,13 +82,13 @@ static void send_messages(orb_launcher *l, int t)
                             .rounds = fused && s->numbers != GPU_NUMBER_FLOAT32,
                             .stride = 2 * s->hidden};
     projection.product.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t);
-    RUN(l, orb_gpu_launch_edge_dense(&projection, &of_nodes, l->stream));
+    if (!orb_projects_early(l, t - 1)) RUN(l, orb_gpu_launch_edge_dense(&projection, &of_nodes, l->stream));
     const orb_gpu_update update = {.keeps = t + 1 == s->n_layers,
                                    .gate = layer->gate,
                                    .gates = (float *)(uintptr_t)attention.logits,
                                    .z = (float *)(uintptr_t)attention.z,
                                    .halves = attention.halves};
-    if (fused) fuse_edges(l, &layer->edge, s->edges, &update, 0, l->n_edges, 1);
+    if (fused) fuse_edges(l, &layer->edge, s->edges, &update, 0, l->n_edges, t);
     for (int first = 0; first < l->n_edges && !fused; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
         orb_gpu_gather gather = {.product = orb_product(s->edges, &layer->edge.layer[0], s->n_edges, first, rows),
@@ -106,8 +108,33 @@ static void send_messages(orb_launcher *l, int t)
     RUN(l, gpu_launch_attention(&attention, (enum gpu_number)s->numbers, l->plan->n_atoms, l->plan->overlap, l->stream));
 }
 
+// The same of nodes.
+static void fuse_nodes(orb_launcher *l, int t)
+{
+    const orb_gpu_step *s = l->step;
+    const orb_gpu_mlp *mlp = &s->model->layer[t].node;
+    const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_atoms, s->hidden);
+    orb_gpu_network network = {.net = {.input = {s->nodes, s->gathered},
+                                       .layer = {mlp->layer[0], mlp->layer[1], mlp->layer[2]},
+                                       .n_rows = &s->gpu.call->n_atoms,
+                                       .rows = l->plan->n_atoms,
+                                       .early = 1, // nodes
+                                       .blocks = orb_node_blocks(l)},
+                               .update = {.product.layer = mlp->layer[2],
+                                          .scale = mlp->scale,
+                                          .shift = mlp->shift,
+                                          .epsilon = s->norm_epsilon,
+                                          .latent = s->nodes}};
+    if (orb_projects_early(l, t)) network.net.project = s->model->layer[t + 1].project, network.projects = s->projection;
+    RUN(l, orb_gpu_launch_node_network(&network, &plan, l->stream));
+}
+
 static void update_nodes(orb_launcher *l, int t)
 {
+    if (orb_node_blocks(l)) {
+        fuse_nodes(l, t);
+        return;
+    }
     const orb_gpu_step *s = l->step;
     const orb_gpu_mlp *mlp = &s->model->layer[t].node;
     const int32_t *n_atoms = &s->gpu.call->n_atoms;

@@ -24,14 +24,36 @@ static inline gpu_linear_plan orb_plan_for(const orb_launcher *l, int rows, int 
     return plan;
 }
 
-/* Whether the networks of edges are computed by one kernel each. */
-static inline int orb_fuses_edges(const orb_launcher *l)
+/* Whether networks of three layers may be computed by one kernel each: only Orb-v2's. */
+static inline int orb_has_networks(const orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
-    if (!l->hopper || s->conservative || s->hidden != GPU_NETWORK_HIDDEN) return 0;
-    if (s->activation != GPU_SHIFTED_SOFTPLUS) return 0; // only Orb-v2's networks
-    const int least = s->numbers == GPU_NUMBER_FLOAT32 ? ORB_GPU_NETWORK_EDGES_FLOAT32 : ORB_GPU_NETWORK_EDGES;
-    return l->tiles == ORB_GPU_TILES_NETWORK || (l->tiles < 0 && l->n_edges >= least);
+    return l->hopper && !s->conservative && s->hidden == GPU_NETWORK_HIDDEN && s->activation == GPU_SHIFTED_SOFTPLUS &&
+           !s->frequency;
+}
+
+/* Blocks of the clusters that compute the networks of edges; 0: a kernel for each layer. Clusters of 4 where all slabs are computed at once. */
+static inline int orb_edge_blocks(const orb_launcher *l)
+{
+    const int slabs = (l->n_edges + GPU_SLAB - 1) / GPU_SLAB;
+    if (!orb_has_networks(l)) return 0;
+    if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_NETWORK ? 2 : l->tiles >= ORB_GPU_TILES_CLUSTERS_OF_4 ? 4 : 0;
+    if (l->step->numbers == GPU_NUMBER_FLOAT32 && l->n_edges < ORB_GPU_NETWORK_EDGES_FLOAT32) return 0;
+    return 4 * slabs <= l->plan->n_multiprocessors ? 4 : 2;
+}
+/* The same of nodes. */
+static inline int orb_node_blocks(const orb_launcher *l)
+{
+    const int slabs = (l->plan->n_atoms + GPU_SLAB - 1) / GPU_SLAB, n = l->plan->n_multiprocessors;
+    if (!orb_has_networks(l) || l->step->numbers == GPU_NUMBER_FLOAT32) return 0;
+    if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_CLUSTERS_OF_4 ? 4 : l->tiles == ORB_GPU_TILES_CLUSTERS_OF_8 ? 8 : 0;
+    if (l->plan->n_atoms < ORB_GPU_NETWORK_NODES) return 0;
+    return 16 * slabs <= n ? 8 : 4 * slabs <= n ? 4 : 0;
+}
+/* Whether the kernel of layer t's nodes computes the projections of the next layer's edges. */
+static inline int orb_projects_early(const orb_launcher *l, int t)
+{
+    return t >= 0 && t + 1 < l->step->n_layers && orb_node_blocks(l) && orb_edge_blocks(l);
 }
 
 /* Messages are halves in the fast modes, but not where forces are derivatives: an energy has the same bits with and without its forces. */
@@ -80,7 +102,8 @@ static inline gpu_attention orb_attention_of(const orb_launcher *l, int t)
     const orb_gpu_layer *layer = &s->model->layer[t];
     const size_t slot = s->saves ? (size_t)t * (size_t)s->edge_capacity : 0;
     const gpu_linear_plan last = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT);
-    const int parts = orb_fuses_edges(l) ? gpu_network_parts((enum gpu_number)s->numbers) : gpu_linear_parts(&last);
+    const int blocks = orb_edge_blocks(l),
+              parts = blocks ? gpu_network_parts((enum gpu_number)s->numbers, blocks) : gpu_linear_parts(&last);
     return (gpu_attention){
         .edges = {&s->gpu.call->n_atoms, s->n_edges, s->first_edge, s->incoming_first, s->incoming_edge, s->sender, s->receiver},
         .logits = s->gates + slot * GPU_LOGIT_PARTS * 2,

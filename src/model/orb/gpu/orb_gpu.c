@@ -68,7 +68,8 @@ static void read_report(gpu_evaluator *base, const gpu_report *report, int n_ato
     host.warn(ORB_TIES_WARNING, report->n_ties, n_atoms, e->step.cap);
 }
 
-static const int tiles[] = {0, 1, 2, 3, 4, ORB_GPU_TILES_NETWORK, ORB_GPU_TILES_NETWORK + 1, -1};
+static const int tiles[] = {
+    0, 1, 2, 3, 4, ORB_GPU_TILES_NETWORK, ORB_GPU_TILES_BY_SIZE, ORB_GPU_TILES_CLUSTERS_OF_4, ORB_GPU_TILES_CLUSTERS_OF_8, -1};
 static const gpu_kind orb_kind = {.tiles = tiles,
                                   .arena = arena,
                                   .plan = plan,
@@ -168,6 +169,7 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"attention_sum_kernel", "forward/update"},
                                      {"orb_node_dense_kernel", "forward/update"},
                                      {"orb_node_update_kernel", "forward/update"},
+                                     {"orb_node_network_kernel", "forward/update"},
                                      {"dense_kernel", "forward/readout"},
                                      {"orb_pool_kernel", "forward/readout"},
                                      {"orb_raw_force_kernel", "forward/readout"},

@@ -23,10 +23,15 @@ extern "C" {
 
 enum {
     ORB_GPU_LATENT = GPU_NORM_WIDTH,
-    ORB_GPU_CHUNK = 33792,                    /* edges, or atoms, processed together: 264 tiles of 128 */
-    ORB_GPU_TILES_NETWORK = GPU_LINEAR_TILES, /* plan.tile: networks of edges by one kernel each, other products by size */
-    ORB_GPU_NETWORK_EDGES = 1800,             /* by one kernel from so many edges on in the fast modes, */
-    ORB_GPU_NETWORK_EDGES_FLOAT32 = 1200,     /* in float32 */
+    ORB_GPU_CHUNK = 33792, /* edges, or atoms, processed together: 264 tiles of 128 */
+    /* Values of plan.tile beyond those of products: networks of edges by clusters of 2 blocks; all products by size, no networks; networks
+     * of edges by clusters of 4 blocks and, in the fast modes, networks of nodes by clusters of 4 or of 8. */
+    ORB_GPU_TILES_NETWORK = GPU_LINEAR_TILES,
+    ORB_GPU_TILES_BY_SIZE,
+    ORB_GPU_TILES_CLUSTERS_OF_4,
+    ORB_GPU_TILES_CLUSTERS_OF_8,
+    ORB_GPU_NETWORK_EDGES_FLOAT32 = 1200, /* networks of edges from so many on in float32; in the fast modes always */
+    ORB_GPU_NETWORK_NODES = 192,          /* networks of nodes from so many on */
     ORB_GPU_MAX_LAYERS = 16,
     ORB_GPU_MAX_CAP = 128
 };
@@ -174,11 +179,12 @@ typedef struct orb_gpu_gather {
     const int32_t *sender, *receiver;
 } orb_gpu_gather;
 
-/* A network of Orb-v2's edges in one kernel: `update` is its third layer but for the product. */
+/* A network of Orb-v2's edges or nodes in one kernel: `update` is its third layer but for the product. */
 typedef struct orb_gpu_network {
     gpu_network net;
     orb_gpu_update update;
-    const float *projection; /* of an edge's atoms; NULL: the encoder */
+    const float *projection; /* of an edge's atoms; NULL: the encoder, or nodes */
+    float *projects;         /* of nodes: where the projections of the next layer are stored */
     const int32_t *sender, *receiver;
 } orb_gpu_network;
 
@@ -192,6 +198,7 @@ int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *p
 int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_node_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);

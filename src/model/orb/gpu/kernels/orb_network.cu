@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
-// orb_network.cu: an edge's network of three layers in one kernel, for direct forces on Hopper: nothing is kept for a reverse pass.
+// orb_network.cu: a network of three layers of edges or nodes in one kernel, for direct forces on Hopper: nothing is kept for a reverse pass.
 #include "gpu/nn/tile_network.cuh"
 #include "orb_update.cuh"
+
+template <int NUMBERS, int BLOCKS> using edge_tile = network_tile<NUMBERS, BLOCKS, false>;
+template <int NUMBERS, int BLOCKS> using node_tile = network_tile<NUMBERS, BLOCKS, true>;
 
 // The atoms of a thread's two edges; 0 where there is no edge.
 struct network_atoms {
@@ -13,14 +16,21 @@ template <bool split> struct stored_eight {
     uint4 bits[split ? 2 : 1];
 };
 
-// `encodes`: the encoder, to whose first layer nothing is added and whose result is the latent feature itself. What is known of Orb-v2 is said to the
+// What a kernel computes: the encoder, whose result is the latent feature itself; a layer's edges, to whose first layer their atoms' projections are added;
+// a layer's nodes.
+enum network_kind { NETWORK_ENCODER, NETWORK_EDGES, NETWORK_NODES };
+
+// What is known of Orb-v2 is said to the
 // compiler: code without branches, in which it computes many rows and columns at once. Loads are written before the stores that they would otherwise wait
 // behind: the compiler cannot know that they read other places.
-template <int NUMBERS, bool encodes> struct network_epilogues {
-    typedef network_tile<NUMBERS> tile;
-    typedef number_format<NUMBERS> format;
+template <class tile_, int KIND> struct network_epilogues {
+    typedef tile_ tile;
+    typedef typename tile::format format;
+    static constexpr int NUMBERS = tile::NUMBERS;
+    static constexpr bool encodes = KIND == NETWORK_ENCODER, of_edges = KIND == NETWORK_EDGES;
     typedef stored_eight<format::split> stored;
-    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32, AHEAD = 2; // blocks of 32 columns
+    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32,
+                         AHEAD = BLOCKS < 2 ? BLOCKS : 2; // blocks of 32 columns
     struct old_features {
         uint4 high[LAST_BLOCKS][2], low[LAST_BLOCKS][2];
     };
@@ -37,7 +47,7 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
         network_atoms atoms;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const bool exists = !encodes && row + 8 * h < n_rows;
+            const bool exists = of_edges && row + 8 * h < n_rows;
             atoms.sender[h] = exists ? call.sender[row + 8 * h] : 0;
             atoms.receiver[h] = exists ? call.receiver[row + 8 * h] : 0;
         }
@@ -66,7 +76,7 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
     __device__ __forceinline__ void request(projections &x) const
     {
 #pragma unroll
-        for (int q = 0; q < (encodes ? 0 : AHEAD); q++) load_block(x, q);
+        for (int q = 0; q < (of_edges ? AHEAD : 0); q++) load_block(x, q);
     }
     static __device__ __forceinline__ void load_block(projections &x, int q)
     {
@@ -94,7 +104,7 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
     __device__ __forceinline__ void hide(float (&sum)[tile::MINE / 2], const network_place &place, projections &added,
                                          const float *bias_of, const Put &put) const
     {
-        constexpr bool adds = l == 0 && !encodes;
+        constexpr bool adds = l == 0 && of_edges;
         const float unit = call.net.layer[l].unit;
 #pragma unroll
         for (int q = 0; q < BLOCKS; q++) {
@@ -128,9 +138,10 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
         }
         return old;
     }
+    template <class Put>
     __device__ __forceinline__ void finish(float (&sum)[tile::MINE_LAST / 2], const network_place &place,
                                            const old_features &loaded, const float *constants,
-                                           const network_exchange<tile> &exchange) const
+                                           const network_exchange<tile> &exchange, const Put &put) const
     {
         const update_place at = {place.row, place.column, place.n_rows, place.lane, place.part};
         orb_gpu_update update = call.update; // what is fixed in this kernel, so that the compiler removes the branches
@@ -138,9 +149,9 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
         update.halves = !format::split;
         update.inverse = NULL;
         update.added = NULL;
-        if (encodes) update.z = NULL, update.keeps = 0;
-        if (!update.shift || !update.latent.low || (!encodes && !update.z)) __builtin_unreachable();
-        finish_update<NUMBERS, tile::PARTS, true>(
+        if (!of_edges) update.z = NULL, update.keeps = 0;
+        if (!update.shift || !update.latent.low || (of_edges && !update.z)) __builtin_unreachable();
+        finish_update<NUMBERS, tile::PARTS, KIND != NETWORK_NODES>(
             update, sum, at,
             [&](int k, int c) { return load_floats(constants + k * tile::LAST + place.constant + (c - place.column)); },
             [&](int q, int h, int, int) {
@@ -154,26 +165,71 @@ template <int NUMBERS, bool encodes> struct network_epilogues {
             [&](moments(&of)[2]) {
                 const float2 mine[2] = {make_float2(of[0].mean, of[0].squares), make_float2(of[1].mean, of[1].squares)};
                 combine_moments<tile::PARTS>(exchange(place, mine), tile::ROWS, of);
-            });
+            },
+            put);
+    }
+    // The projections of the next layer's edges.
+    template <int SUMS>
+    __device__ __forceinline__ void project(const float (&sum)[SUMS], const network_place &place, const float *bias_of) const
+    {
+        const float unit = call.net.project.unit;
+#pragma unroll
+        for (int q = 0; q < SUMS / 16; q++) {
+            const eight bias = load_floats(bias_of + place.constant + 32 * q);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                eight x;
+#pragma unroll
+                for (int k = 0; k < 8; k++) x.v[k] = fmaf(sum[16 * q + 4 * (k / 2) + 2 * h + k % 2], unit, bias.v[k]);
+                store_numbers_if<format::bfloat>(place.row + 8 * h < place.n_rows, call.projects,
+                                                 (size_t)(place.row + 8 * h) * (2 * GPU_NETWORK_HIDDEN) + place.column + 32 * q,
+                                                 x, !format::split);
+            }
+        }
     }
 };
 
-template <int NUMBERS, bool encodes>
-static __global__ void __launch_bounds__(network_tile<NUMBERS>::THREADS, 1)
+template <class tile, int KIND> static __device__ __forceinline__ void run_kind(const orb_gpu_network &call, uint4 *shared)
+{
+    run_network<tile>(call.net, shared, network_epilogues<tile, KIND>{call});
+}
+
+template <int NUMBERS, int BLOCKS, bool encodes>
+static __global__ void __launch_bounds__(edge_tile<NUMBERS, BLOCKS>::THREADS, 1)
     orb_network_kernel(const __grid_constant__ orb_gpu_network call, int unused)
 {
     DYNAMIC_SHARED(shared);
-    run_network<network_tile<NUMBERS>>(call.net, shared, network_epilogues<NUMBERS, encodes>{call});
+    run_kind<edge_tile<NUMBERS, BLOCKS>, encodes ? NETWORK_ENCODER : NETWORK_EDGES>(call, shared);
+}
+
+template <int NUMBERS, int BLOCKS>
+static __global__ void __launch_bounds__(node_tile<NUMBERS, BLOCKS>::THREADS, 1)
+    orb_node_network_kernel(const __grid_constant__ orb_gpu_network call, int unused)
+{
+    DYNAMIC_SHARED(shared);
+    run_kind<node_tile<NUMBERS, BLOCKS>, NETWORK_NODES>(call, shared);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
+template <class tile, class Kernel>
+static int launch_tiles(Kernel *kernel, const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
+{
+    const int slabs = (call->net.rows + GPU_SLAB - 1) / GPU_SLAB, clusters = min(slabs, (int)plan->blocks / tile::BLOCKS);
+    return launch(kernel, clusters * tile::BLOCKS, tile::THREADS, tile::SHARED_BYTES, tile::BLOCKS, plan->overlap, stream, *call,
+                  0);
+}
+
+template <int NUMBERS, int BLOCKS> static int launch_edges(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
+{
+    return launch_tiles<edge_tile<NUMBERS, BLOCKS>>(call->projection ? orb_network_kernel<NUMBERS, BLOCKS, false>
+                                                                     : orb_network_kernel<NUMBERS, BLOCKS, true>,
+                                                    call, plan, stream);
+}
+
 template <int NUMBERS> static int launch_one(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
 {
-    typedef network_tile<NUMBERS> tile;
-    const int slabs = (call->net.rows + GPU_SLAB - 1) / GPU_SLAB, clusters = min(slabs, (int)plan->blocks / tile::BLOCKS);
-    return launch(call->projection ? orb_network_kernel<NUMBERS, false> : orb_network_kernel<NUMBERS, true>,
-                  clusters * tile::BLOCKS, tile::THREADS, tile::SHARED_BYTES, tile::BLOCKS, plan->overlap, stream, *call, 0);
+    return call->net.blocks == 4 ? launch_edges<NUMBERS, 4>(call, plan, stream) : launch_edges<NUMBERS, 2>(call, plan, stream);
 }
 
 int orb_gpu_launch_network(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
@@ -181,19 +237,43 @@ int orb_gpu_launch_network(const orb_gpu_network *call, const gpu_linear_plan *p
     return FOR_NUMBERS(plan->numbers, launch_one, call, plan, stream);
 }
 
+template <int NUMBERS> static int launch_nodes(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
+{
+    return call->net.blocks == 8 ? launch_tiles<node_tile<NUMBERS, 8>>(orb_node_network_kernel<NUMBERS, 8>, call, plan, stream)
+                                 : launch_tiles<node_tile<NUMBERS, 4>>(orb_node_network_kernel<NUMBERS, 4>, call, plan, stream);
+}
+
+int orb_gpu_launch_node_network(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
+{
+    return plan->numbers == GPU_NUMBER_TF32 ? launch_nodes<GPU_NUMBER_TF32>(call, plan, stream)
+                                            : launch_nodes<GPU_NUMBER_BF16>(call, plan, stream);
+}
+
+template <class tile, class Kernel> static int prepare_kernel(Kernel *kernel)
+{
+    return (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::SHARED_BYTES);
+}
+template <int NUMBERS, int BLOCKS> static int prepare_edges(void)
+{
+    typedef edge_tile<NUMBERS, BLOCKS> tile;
+    const int error = prepare_kernel<tile>(orb_network_kernel<NUMBERS, BLOCKS, true>);
+    return error ? error : prepare_kernel<tile>(orb_network_kernel<NUMBERS, BLOCKS, false>);
+}
 template <int NUMBERS> static int prepare_one(int unused)
 {
-    constexpr int BYTES = network_tile<NUMBERS>::SHARED_BYTES;
-    const cudaError_t error =
-        cudaFuncSetAttribute(orb_network_kernel<NUMBERS, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    return (int)(error ? error
-                       : cudaFuncSetAttribute(orb_network_kernel<NUMBERS, false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              BYTES));
+    const int error = prepare_edges<NUMBERS, 2>();
+    return error ? error : prepare_edges<NUMBERS, 4>();
+}
+template <int NUMBERS> static int prepare_nodes(void)
+{
+    const int error = prepare_kernel<node_tile<NUMBERS, 4>>(orb_node_network_kernel<NUMBERS, 4>);
+    return error ? error : prepare_kernel<node_tile<NUMBERS, 8>>(orb_node_network_kernel<NUMBERS, 8>);
 }
 
 int orb_gpu_prepare_networks(void)
 {
     int error = 0;
     for (int numbers = 0; numbers < 3 && error == 0; numbers++) error = FOR_NUMBERS((gpu_number)numbers, prepare_one, 0);
-    return error;
+    if (!error) error = prepare_nodes<GPU_NUMBER_TF32>();
+    return error ? error : prepare_nodes<GPU_NUMBER_BF16>();
 }

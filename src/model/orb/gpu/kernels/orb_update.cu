@@ -53,7 +53,8 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
             },
             [&](moments(&of)[2]) {
                 if constexpr (shared_rows) exchange_moments<tile>(place, of);
-            });
+            },
+            [](int, int, const eight &) {});
     };
     run_tiles<NUMBERS, WIDE, shared_rows>(call.product, shared, constants, prepare, finish);
 }

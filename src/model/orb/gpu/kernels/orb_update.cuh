@@ -62,10 +62,11 @@ struct update_place {
 enum update_constant { UPDATE_BIAS, UPDATE_SCALE, UPDATE_SHIFT, UPDATE_SENDING, UPDATE_RECEIVING };
 
 /* `constant(k, c)`: eight of an update_constant from column c on; `old(q, h, r, c)`: old features, of rows that do not exist anything; `exchange(of)`: moments of whole rows from those of
- * this part. */
-template <int NUMBERS, int PARTS, bool edges, int SUMS, class Constant, class Old, class Exchange>
+ * this part; `put(q, h, x)`: gets the results. */
+template <int NUMBERS, int PARTS, bool edges, int SUMS, class Constant, class Old, class Exchange, class Put>
 static __device__ __forceinline__ void finish_update(const orb_gpu_update &call, float (&sum)[SUMS], const update_place &place,
-                                                     const Constant &constant, const Old &old_features, const Exchange &exchange)
+                                                     const Constant &constant, const Old &old_features, const Exchange &exchange,
+                                                     const Put &put)
 {
     const float unit = call.product.layer.unit;
     moments of[2];
@@ -122,6 +123,7 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
                 if (!edges && call.added && exists) add_to_node(call, r, c, x);
             }
             store_operand_if<NUMBERS>(exists && !call.keeps, call.latent, first[h] + (size_t)(4 * GPU_SLAB) * q, x);
+            put(q, h, x);
         }
     }
 #pragma unroll
