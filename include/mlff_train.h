@@ -427,7 +427,7 @@ MLFF_API mlff_status mlff_trainer_run(mlff_trainer *trainer, int64_t n_steps, in
 MLFF_API mlff_status mlff_trainer_validate(mlff_trainer *trainer, const mlff_dataset *data, mlff_training_errors *errors_out);
 
 /* Mean absolute force errors by atomic number of the last validation, eV/Å; NaN for elements that it has no labelled atoms of, and
- * for all of them before the first validation and on GPUs, which sum up the errors of all atoms together. */
+ * for all of them before the first validation. */
 MLFF_API void mlff_trainer_element_errors(const mlff_trainer *trainer, double force_mae_out[119]);
 /* For people: "H 3.1, C 6.4, O 5.9 meV/Å", "" without any. Returns `text`. */
 MLFF_API const char *mlff_element_errors_text(const double force_mae[119], char text[96]);

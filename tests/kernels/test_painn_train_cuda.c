@@ -267,7 +267,7 @@ static void test_steps(void **state)
     train_backend *backends[2] = {train_support_backend(model, MLFF_FLOAT32, 2, NULL), gpu_backend(model, MLFF_FLOAT32)};
     size_t n = (size_t)backends[0]->layout.n_parameters;
     double *weights[2], *start = train_support_weights(backends[0], 0, 0);
-    train_sums sums[2], errors[2];
+    train_sums sums[2], errors[2], again;
     for (int b = 0; b < 2; b++) {
         static const int32_t batches[2][4] = {{5, 6, 0, 4}, {3, 1, 2, 0}};
         weights[b] = calloc(n, sizeof(double));
@@ -294,6 +294,16 @@ static void test_steps(void **state)
     assert_true(sums[1].n_atoms == sums[0].n_atoms && sums[1].n_stresses == sums[0].n_stresses);
     assert_true(sums[1].n_force_components == sums[0].n_force_components && sums[1].n_energies == sums[0].n_energies);
     assert_true(errors[1].n_steps == 1 && errors[1].n_frames == set->n_frames && errors[1].n_atoms == set->n_atoms);
+    assert_ok(backends[1]->evaluate(backends[1], set, &all_terms, &again)); // begins from zeros
+    assert_memory_equal(again.n_by_element, errors[1].n_by_element, sizeof again.n_by_element);
+    assert_memory_equal(again.force_by_element, errors[1].force_by_element, sizeof again.force_by_element);
+    assert_memory_equal(errors[1].n_by_element, errors[0].n_by_element, sizeof errors[0].n_by_element);
+    double by_elements = 0;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        by_elements += errors[1].force_by_element[z];
+        assert_true(fabs(errors[1].force_by_element[z] - errors[0].force_by_element[z]) <= 2e-4 * errors[0].force_absolute);
+    }
+    assert_true(fabs(by_elements - errors[1].force_absolute) <= 1e-12 * errors[1].force_absolute); // the same float64 terms
     for (size_t k = 0; k < n; k++)
         for (int b = 0; b < 2; b++) weights[b][k] -= start[k];
     double error = train_support_error(weights[1], weights[0], n);

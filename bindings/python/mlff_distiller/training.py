@@ -172,7 +172,7 @@ class Trainer:
 
     @exclusive
     def element_errors(self) -> dict[str, float]:
-        """Mean absolute force errors of the last validation by element, eV/Å; empty before it, and on a GPU."""
+        """Mean absolute force errors of the last validation by element, eV/Å; empty before it."""
         errors = np.empty(119)
         lib.core.mlff_trainer_element_errors(self._handle, errors.ctypes.data)
         return {lib.core.mlff_element_symbol(z).decode(): float(errors[z]) for z in np.flatnonzero(~np.isnan(errors))}
@@ -216,7 +216,7 @@ def read_history(path: str | os.PathLike[str]) -> dict[str, Array]:
     """A run's history.jsonl as arrays by name: step, learning_rate, training_force_mae, validation_energy_mae, ...
 
     Energies are eV/atom, forces eV/Å, stress eV/Å³; NaN where there is no label. Force errors by element, validation_force_mae_H, ...,
-    are NaN in lines that a GPU wrote.
+    are NaN in lines without them.
     """
     columns: dict[str, list[float]] = {}
     elements: dict[str, dict[int, float]] = {}

@@ -366,6 +366,7 @@ static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
                                      {"begin", "train/gather"},
                                      {"gather", "train/gather"},
                                      {"loss", "train/loss"}, // and forces, and tangents of pairs
+                                     {"element_errors", "train/loss"},
                                      {"message_tangent", "train/tangent"},
                                      {"message_back_tangent", "train/tangent"},
                                      {"embedding_gradient", "train/weight_gradient"},

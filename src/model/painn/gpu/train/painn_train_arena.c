@@ -117,6 +117,7 @@ static void place_step(placer *p, painn_train_step *s)
     for (size_t k = 0; k < sizeof integers / sizeof *integers; k++) *integers[k] = place(p, sizeof(int32_t) * N);
     s->row = place(p, sizeof(int32_t) * (N + 1));
     for (size_t k = 0; k < sizeof floats / sizeof *floats; k++) *floats[k].array = place_floats(p, floats[k].width * N);
+    s->force_error = place(p, sizeof(double) * N);
     s->z = place_dual(p, H * N);
     s->z_bar = place_dual(p, H * N);
     place_borders(p, s);

@@ -87,6 +87,7 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const pa
     PLUGIN_TRY(enqueue_network(s, plan, 0, stream));
     CUDA_TRY(painn_train_launch_loss(s, plan, stream), "launching the loss");
     if (pass == PAINN_ERRORS) {
+        CUDA_TRY(painn_train_launch_element_errors(s, plan, t->element_sums, stream), "launching sums");
         CUDA_TRY(gpu_launch_count(optimizer, plan->overlap, stream), "launching sums");
         goto done;
     }

@@ -12,6 +12,7 @@
 #define PAINN_TRAIN_GPU_H
 
 #include "gpu/train/gpu_train.h"
+#include "mlff_atoms.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -105,6 +106,7 @@ typedef struct painn_train_step {
     float *readout_term; /* [n_hidden + PAINN_TRAIN_TERM_PAD] gradient of the readout's last row and, in the next column, bias */
     float *atom_energy;  /* [1] */
     float *c, *v;        /* [1] ∂L/∂ε, [3] ∂L/∂F */
+    double *force_error; /* [1] Σ |ΔF| over its components, −1 without a label */
     float *embedding_sums; /* [atoms / PAINN_TRAIN_EMBEDDING_ATOMS][n_elements][F] */
 
     /* ---- per pair */
@@ -122,6 +124,11 @@ typedef struct painn_train_step {
     void *filter_halves;                           /* uint4 [n_layers][F / 16][3][2][2][32] [A | b] (painn_train_pairs.cuh) */
     float *filter_sums_of[PAINN_TRAIN_MAX_LAYERS]; /* [filter_sums][basis_rows][3F] partial gradients */
 } painn_train_step;
+
+/* Errors of forces by atomic number over several batches, and of how many components. */
+typedef struct painn_train_elements {
+    double absolute[MLFF_MAX_ATOMIC_NUMBER + 1], n_components[MLFF_MAX_ATOMIC_NUMBER + 1];
+} painn_train_elements;
 
 /* How a step is divided: blocks are for these upper bounds. */
 typedef struct painn_train_plan {
@@ -214,6 +221,9 @@ int painn_train_launch_message(const painn_train_step *step, const painn_train_p
 int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
 /* Forces, the loss, tangents of pairs. */
 int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+/* Adds the batch's force_error to `sums` by atomic number. */
+int painn_train_launch_element_errors(const painn_train_step *step, const painn_train_plan *plan, painn_train_elements *sums,
+                                      void *stream);
 int painn_train_launch_embedding(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 
 #ifdef __cplusplus

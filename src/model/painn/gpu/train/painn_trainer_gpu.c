@@ -155,6 +155,21 @@ static mlff_status sums(train_backend *backend, train_sums *sums_out)
     return take_sums(t, t->optimizer.sums, sums_out);
 }
 
+static mlff_status take_element_sums(painn_trainer *t, train_sums *sums_out)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_elements e;
+    CUDA_TRY(cuda_copy(&e, t->element_sums, sizeof e, cudaMemcpyDeviceToHost), "copying sums from the GPU");
+    CUDA_TRY(cudaMemset(t->element_sums, 0, sizeof e), "clearing sums");
+    CUDA_TRY(cuda_wait(0, 0), "clearing sums");
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        sums_out->force_by_element[z] = e.absolute[z];
+        sums_out->n_by_element[z] = (int64_t)e.n_components[z];
+    }
+done:
+    return status;
+}
+
 // Frames from `first` on that fit into one batch of an evaluation; both frames of a probe or none.
 static int frames_at_once(const train_set *set, int64_t first)
 {
@@ -192,6 +207,7 @@ static mlff_status evaluate(train_backend *backend, const train_set *data, const
         first += n;
     }
     PLUGIN_TRY(take_sums(t, t->evaluation_sums, sums_out));
+    PLUGIN_TRY(take_element_sums(t, sums_out));
     sums_out->n_steps = 1;
 done:
     free(frames);
@@ -283,6 +299,7 @@ static size_t place_constants(painn_trainer *t, char *base, float *radial[3], un
     PLACE(t->element_of, sizeof(int32_t) * (MLFF_MAX_ATOMIC_NUMBER + 1));
     PLACE(t->optimizer.sums, sizeof(gpu_train_sums));
     PLACE(t->evaluation_sums, sizeof(gpu_train_sums));
+    PLACE(t->element_sums, sizeof(painn_train_elements));
     PLACE(t->optimizer.loss, sizeof(double));
     PLACE(t->step.turn, sizeof(uint32_t));
 #undef PLACE

@@ -51,6 +51,7 @@ typedef struct painn_trainer {
     float *vector[TRAIN_SOAP];
     gpu_optimizer optimizer;
     gpu_train_sums *evaluation_sums;
+    painn_train_elements *element_sums; /* of evaluations */
     int32_t *element_of; /* device [n_species] */
 
     painn_gpu_set training, evaluation;

@@ -156,24 +156,26 @@ static __device__ __forceinline__ void sum_pairs(const painn_train_step &s, cons
 
 // ---- loss ---------------------------------------------------------------------------------------------------------------
 
-// v of an atom by its own force label.
-static __device__ __forceinline__ void force_term(const painn_train_step &s, const frame_of_batch &b, int at, const float *force,
-                                                  double (&v)[3], double (&total)[SUMS])
+// v of an atom by its own force label; returns Σ |ΔF| over its components.
+static __device__ __forceinline__ double force_term(const painn_train_step &s, const frame_of_batch &b, int at,
+                                                    const float *force, double (&v)[3], double (&total)[SUMS])
 {
     const gpu_train_call &call = *s.call;
     const double *label = s.data.forces + 3 * (b.first + at);
     const double factor = call.forces_weight * s.data.weight[b.frame] / (3.0 * call.total_atoms), limit = call.huber_forces;
-    double delta[3], square = 0;
+    double delta[3], square = 0, absolute = 0;
     for (int c = 0; c < 3; c++) {
         delta[c] = force[c] - label[c];
         square += delta[c] * delta[c];
-        total[ABSOLUTE] += fabs(delta[c]);
+        absolute += fabs(delta[c]);
     }
+    total[ABSOLUTE] += absolute;
     total[SQUARE] += square;
     const double size = limit > 0 ? sqrt(square) : 0;
     const bool beyond = size > limit;
     total[LOSS] += factor * (beyond ? 2 * limit * size - limit * limit : square);
     for (int c = 0; c < 3; c++) v[c] += 2 * factor * (beyond ? limit / size : 1.0) * delta[c];
+    return absolute;
 }
 
 // v of an atom of a Hessian probe.
@@ -207,12 +209,13 @@ static __device__ __forceinline__ double atom_error(const painn_train_step &s, c
 static __device__ __forceinline__ void add_atom(const painn_train_step &s, const frame_labels &f, int atom,
                                                 const float (&sum)[12], const float (&other)[12], double (&total)[SUMS])
 {
-    double v[3] = {};
+    double v[3] = {}, force_error = -1;
     const double error = atom_error(s, f, atom);
     for (int k = 0; k < 9; k++) total[STRAIN + k] += sum[3 + k];
     total[ENERGY] += s.atom_energy[atom];
     if (f.atoms) total[LOSS] += atom_factor(s, f.own) * error * error;
-    if (f.forces) force_term(s, f.own, atom - f.own.begin, sum, v, total);
+    if (f.forces) force_error = force_term(s, f.own, atom - f.own.begin, sum, v, total);
+    s.force_error[atom] = force_error;
     if (f.side) probe_term(s, f, atom - f.own.begin, sum, other, v, total);
     for (int c = 0; c < 3; c++) s.v[3 * (size_t)atom + c] = (float)v[c];
 }
@@ -310,6 +313,39 @@ template <int C> static __global__ void __launch_bounds__(THREADS) loss(painn_tr
     if (f.forces) sums[7] = 3.0 * (f.own.end - f.own.begin);
     for (int field = 0; field < GPU_TRAIN_FRAME_SUMS; field++)
         s.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + field] = sums[field];
+}
+
+// A block for each atomic number, which adds up its atoms in a fixed order.
+static __global__ void __launch_bounds__(THREADS) element_errors(painn_train_step s, painn_train_elements *sums)
+{
+    __shared__ double shares[2][THREADS];
+    wait_for_previous();
+    let_next_start();
+    const int z = (int)blockIdx.x, n = s.call->n_atoms, thread = (int)threadIdx.x;
+    double absolute = 0, count = 0;
+    for (int i = thread; i < n; i += THREADS) {
+        if (s.species[i] != z || s.force_error[i] < 0) continue;
+        absolute += s.force_error[i];
+        count += 3;
+    }
+    shares[0][thread] = absolute;
+    shares[1][thread] = count;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        for (int k = 0; k < 2 && thread < half; k++) shares[k][thread] += shares[k][thread + half];
+        __syncthreads();
+    }
+    if (thread > 0) return;
+    sums->absolute[z] += shares[0][0];
+    sums->n_components[z] += shares[1][0];
+}
+
+// ---- launches -----------------------------------------------------------------------------------------------------------
+
+extern "C" int painn_train_launch_element_errors(const painn_train_step *step, const painn_train_plan *plan,
+                                                 painn_train_elements *sums, void *stream)
+{
+    return launch(element_errors, MLFF_MAX_ATOMIC_NUMBER + 1, THREADS, 0, 1, plan->overlap, stream, *step, sums);
 }
 
 extern "C" int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream)
