@@ -96,21 +96,48 @@ static void add_some_ethanols(train_frames *frames)
     add_ethanols_of(frames, 6 * (uint64_t)info.n_multiprocessors / 9);
 }
 
-// More than 8 atoms for each multiprocessor: matrix products at atoms have a kernel each.
-static void add_many_ethanols(train_frames *frames)
+static void add_ethanols_of_multiprocessors(train_frames *frames, uint64_t atoms)
 {
     mlff_device_info info = {.struct_size = sizeof info};
     assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));
-    add_ethanols_of(frames, 8 * (uint64_t)info.n_multiprocessors / 9 + 1);
+    add_ethanols_of(frames, atoms * (uint64_t)info.n_multiprocessors / 9 + 1);
+}
+
+// More than 8 atoms for each multiprocessor: two branches of the graph.
+static void add_many_ethanols(train_frames *frames)
+{
+    add_ethanols_of_multiprocessors(frames, 8);
+}
+
+// More than 18 in each branch: matrix products at atoms have a kernel each.
+static void add_more_ethanols(train_frames *frames)
+{
+    add_ethanols_of_multiprocessors(frames, 38);
 }
 
 // For the products of large batches; on a GPU so many that not all blocks run at once, which is too slow for the emulated one.
 static void add_most_ethanols(train_frames *frames)
 {
+    add_ethanols_of_multiprocessors(frames, getenv("MLFF_CUDA_PLUGIN") ? 38 : 130);
+}
+
+static void add_large_structure(train_frames *frames)
+{
     mlff_device_info info = {.struct_size = sizeof info};
     assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));
-    const uint64_t each = getenv("MLFF_CUDA_PLUGIN") ? 16U : 66U; // atoms of a multiprocessor
-    add_ethanols_of(frames, each * (uint64_t)info.n_multiprocessors / 9 + 1);
+    train_frames_add(frames, support_random_system(8 * (int)info.n_multiprocessors + 1, 1, 1.3, 43), 0, 43);
+}
+
+// One branch of the graph has nearly all atoms; or all of them, and the other has no structure.
+static void add_large_first(train_frames *frames)
+{
+    add_large_structure(frames);
+    add_ethanols_of(frames, 1);
+}
+static void add_large_last(train_frames *frames)
+{
+    add_ethanols_of(frames, 1);
+    add_large_structure(frames);
 }
 
 static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
@@ -225,8 +252,17 @@ static void test_gradient_of_large_batches(void **state)
 {
     (void)state;
     if (!have_gpu()) return;
-    check_gradient(&settings[1], add_many_ethanols, true);
+    check_gradient(&settings[1], add_more_ethanols, true);
+    check_gradient(&settings[3], add_more_ethanols, true);
+}
+
+static void test_gradient_of_two_branches(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
     check_gradient(&settings[3], add_many_ethanols, true);
+    check_gradient(&settings[0], add_large_first, false);
+    check_gradient(&settings[0], add_large_last, false);
 }
 
 // Of TF32 against float32, as in small batches.
@@ -494,6 +530,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gradient_of_medium_batches),
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_gradient_of_large_batches),
+        cmocka_unit_test(test_gradient_of_two_branches),
         cmocka_unit_test(test_tf32_of_large_batches),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_bits_and_allocations),

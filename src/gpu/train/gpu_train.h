@@ -30,6 +30,13 @@ typedef struct gpu_train_sums {
 } gpu_train_sums;
 enum { GPU_TRAIN_FRAME_SUMS = 9 }; /* of the first fields */
 
+/* A batch may be divided among branches of a step's graph, whose kernels run side by side: what one of them leaves. */
+enum { GPU_TRAIN_BRANCHES = 2 };
+typedef struct gpu_train_branch {
+    const gpu_train_call *call; /* counts of its frames; all else as in the other branches */
+    const double *frame_sums;   /* [frames][GPU_TRAIN_FRAME_SUMS] */
+} gpu_train_branch;
+
 /* ---- gradients of weights */
 
 enum {
@@ -55,10 +62,10 @@ typedef struct gpu_gradient_source {
     const float *partial;
     int64_t stride;       /* floats between two partial sums */
     int32_t rows_per_sum; /* rows of the batch in one sum: ceil(n_atoms rows_per_atom / rows_per_sum) count; 0: n_sums */
-    int32_t rows_per_atom, n_sums;
+    int32_t rows_per_atom, n_sums, branch;
 } gpu_gradient_source;
 
-enum { GPU_GRADIENT_SOURCES = 16 }; /* layers that share a tensor */
+enum { GPU_GRADIENT_SOURCES = 16 }; /* layers that share a tensor, in each branch */
 
 /* One tensor, or a part of one, and its gradient: n_rows × n_columns elements from `offset` on in the vector of weights. In partial sums, which
  * begin at a multiple of four floats, they stand column by column, one row as it is; where they are no multiple of four, unused floats follow. */
@@ -85,10 +92,10 @@ typedef struct gpu_optimizer {
     const gpu_gradient_part *parts; /* [n_parts] */
     int32_t n_parts, n_blocks;      /* of gpu_launch_gradient_sums */
     double *squares;                /* [n_blocks] sum of squares of each block's elements */
-    const double *frame_sums;       /* [frames][GPU_TRAIN_FRAME_SUMS] */
     double *loss;                   /* [1] of this step */
     gpu_train_sums *sums;
-    const gpu_train_call *call;
+    int32_t n_branches;
+    gpu_train_branch branch[GPU_TRAIN_BRANCHES];
 } gpu_optimizer;
 
 /* Bits of `overlap`, those of gpu/ptx/launch.cuh: programmatic launches; one share of shared memory for all kernels of a step. */

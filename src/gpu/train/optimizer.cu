@@ -30,13 +30,14 @@ template <int N> static __device__ double block_sum(double value)
 }
 
 // One share of the partial sums of each source, of four neighbors. `place`: of the first of them in a partial sum.
-static __device__ __forceinline__ float4 sum_of_sources(const gpu_gradient_part &part, int n_atoms, size_t place, int share)
+static __device__ __forceinline__ float4 sum_of_sources(const gpu_gradient_part &part, const int *n_atoms, size_t place,
+                                                        int share)
 {
     float4 sum = make_float4(0, 0, 0, 0);
     for (int s = 0; s < part.n_sources; s++) {
         const gpu_gradient_source &source = part.source[s];
-        const int rows = n_atoms * source.rows_per_atom;
-        const int n = source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
+        const int atoms = n_atoms[source.branch], rows = atoms * source.rows_per_atom;
+        const int n = source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : atoms ? source.n_sums : 0;
         const int first = part.n_shares > 1 ? n * share / GPU_GRADIENT_SHARES : 0;
         const int end = part.n_shares > 1 ? n * (share + 1) / GPU_GRADIENT_SHARES : n;
         const float *from = source.partial + place + first * source.stride;
@@ -80,16 +81,20 @@ static __device__ __forceinline__ const gpu_gradient_part &part_of_block(const g
 template <int N> static __device__ __forceinline__ double sum_of_losses(const gpu_optimizer &o)
 {
     double loss = 0;
-    for (int k = (int)threadIdx.x; k < o.call->n_frames; k += N) loss += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS];
+    for (int b = 0; b < o.n_branches; b++)
+        for (int k = (int)threadIdx.x; k < o.branch[b].call->n_frames; k += N)
+            loss += o.branch[b].frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS];
     return block_sum<N>(loss);
 }
 
 static __global__ void __launch_bounds__(SUM_THREADS, 4) gradient_sums(gpu_optimizer o)
 {
     __shared__ float4 sums[SUM_THREADS];
+    __shared__ int n_atoms[GPU_TRAIN_BRANCHES];
+    if ((int)threadIdx.x < o.n_branches) n_atoms[threadIdx.x] = o.branch[threadIdx.x].call->n_atoms;
     const gpu_gradient_part &part = part_of_block(o); // tables are the same in each step
     const int lanes = part.n_shares > 1 ? SUM_THREADS / GPU_GRADIENT_SHARES : SUM_THREADS;
-    const int lane = (int)threadIdx.x % lanes, share = (int)threadIdx.x / lanes, n_atoms = o.call->n_atoms;
+    const int lane = (int)threadIdx.x % lanes, share = (int)threadIdx.x / lanes;
     const int first = (((int)blockIdx.x - part.first_block) * lanes + lane) * 4;
     const bool there = first < part.n_rows * part.n_columns;
     if (blockIdx.x == 0) {
@@ -128,8 +133,12 @@ static __device__ void add_errors(const gpu_optimizer &o)
     const int lane = (int)threadIdx.x % 32;
     for (int field = (int)threadIdx.x / 32; field < GPU_TRAIN_FRAME_SUMS; field += THREADS / 32) {
         double sum = 0;
+        for (int b = 0; b < o.n_branches; b++) {
+            const double *from = o.branch[b].frame_sums + field;
+            const int n = o.branch[b].call->n_frames;
 #pragma unroll 8
-        for (int k = lane; k < o.call->n_frames; k += 32) sum += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + field];
+            for (int k = lane; k < n; k += 32) sum += from[(size_t)k * GPU_TRAIN_FRAME_SUMS];
+        }
         for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (lane == 0) to[field] += sum;
     }
@@ -139,8 +148,10 @@ static __device__ void count(const gpu_optimizer &o, bool finite)
 {
     if (threadIdx.x > 0) return;
     o.sums->n_steps += 1;
-    o.sums->n_frames += o.call->n_frames;
-    o.sums->n_atoms += o.call->n_atoms;
+    for (int b = 0; b < o.n_branches; b++) {
+        o.sums->n_frames += o.branch[b].call->n_frames;
+        o.sums->n_atoms += o.branch[b].call->n_atoms;
+    }
     o.sums->n_failed += finite ? 0 : 1;
 }
 
@@ -166,7 +177,7 @@ static __device__ __forceinline__ void update_weight(const gpu_train_call &call,
 }
 
 // A thread has four weights; the vectors of weights end at a multiple of four.
-static __global__ void __launch_bounds__(THREADS, 4) update_weights(gpu_optimizer o)
+static __global__ void __launch_bounds__(THREADS, 5) update_weights(gpu_optimizer o)
 {
     const int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const bool there = 4 * k < o.n;
@@ -177,7 +188,7 @@ static __global__ void __launch_bounds__(THREADS, 4) update_weights(gpu_optimize
     if (blockIdx.x == 0) add_errors(o);
     wait_for_previous();
     let_next_start();
-    const gpu_train_call &call = *o.call;
+    const gpu_train_call &call = *o.branch[0].call;
     const float4 g = there ? ((const float4 *)o.gradient)[k] : make_float4(0, 0, 0, 0);
     double square = 0;
     for (int block = (int)threadIdx.x; block < o.n_blocks; block += THREADS) square += o.squares[block];

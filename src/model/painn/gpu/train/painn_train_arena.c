@@ -37,7 +37,7 @@ static void place_message_net(placer *p, painn_train_layer *L, size_t NF, bool f
     const size_t there = first ? 0 : NF;
     L->h = (painn_dual){place_floats(p, NF), place_floats(p, there)};
     L->a = (painn_dual){place_floats(p, NF), place_floats(p, there)};
-    L->x = (painn_dual){place_floats(p, 3 * NF), place_floats(p, 3 * there)};
+    L->x = (painn_dual){place_floats(p, (first ? 2 : 3) * NF), place_floats(p, 3 * there)};
     L->x_bar = (painn_dual){place_floats(p, 3 * there), place_floats(p, 3 * NF)};
     L->h_bar = (painn_dual){place_floats(p, there), place_floats(p, NF)};
     L->a_bar = place_floats(p, there);
@@ -86,20 +86,35 @@ static void place_pairs(placer *p, painn_train_step *s)
     s->reverse = place(p, sizeof(int32_t) * P);
     s->edge = place_floats(p, 4 * P);
     s->edge_tangent = place_floats(p, 4 * P);
-    s->basis_halves = place(p, sizeof(float) * 64 * P);
+    s->basis_halves = place(p, sizeof(float) * 64 * ((P + 7) / 8 * 8));
     s->pair_gradient = place_floats(p, (size_t)s->n_features / 16 * 4 * P);
 }
 
-static void place_call(placer *p, painn_train_step *s)
+// The copy of a slot, and operands of products, which all branches read.
+static void place_shared(placer *p, painn_train_step *branch, int n)
 {
-    const size_t room = (size_t)s->frame_capacity;
-    char *call = place(p, s->slot_bytes);
-    s->call = (gpu_train_call *)(void *)call;
-    if (call) {
-        s->frames = (int32_t *)(void *)(call + sizeof(gpu_train_call));
+    const size_t room = (size_t)branch->frame_capacity;
+    gpu_train_call *call = place(p, branch->slot_bytes);
+    float *operands = place_floats(p, 2 * painn_operands_size(branch));
+    void *filter_halves = place(p, sizeof(float) * 4 * 12 * 32 * (size_t)(branch->n_layers * branch->n_features / 16));
+    for (int k = 0; k < n; k++) {
+        painn_train_step *s = &branch[k];
+        s->operands = operands;
+        s->filter_halves = filter_halves;
+        s->counts_turn = k == 0;
+        if (!call) continue;
+        s->call = call + k;
+        s->set_atom = (int64_t *)(void *)((int32_t *)(void *)(call + n) + (size_t)k * painn_train_list((int)room));
+        s->set_pair = s->set_atom + room;
+        s->frames = (int32_t *)(void *)(s->set_pair + room);
         s->first_atom = s->frames + room;
         s->first_pair = s->first_atom + room + 1;
     }
+}
+
+static void place_frames(placer *p, painn_train_step *s)
+{
+    const size_t room = (size_t)s->frame_capacity;
     s->frame_sums = place(p, sizeof(double) * GPU_TRAIN_FRAME_SUMS * room);
     s->frame_shares = place(p, sizeof(double) * PAINN_TRAIN_FRAME_SHARES * PAINN_TRAIN_FRAME_TOTALS * room);
 }
@@ -113,7 +128,7 @@ static void place_step(placer *p, painn_train_step *s)
         size_t width;
     } floats[] = {{&s->atom_energy, 1}, {&s->c, 1}, {&s->v, 3}, {&s->readout_term, H + PAINN_TRAIN_TERM_PAD}};
     const painn_dual shared[2] = {{NULL, place_floats(p, NF)}, {NULL, place_floats(p, 3 * NF)}};
-    place_call(p, s);
+    place_frames(p, s);
     for (size_t k = 0; k < sizeof integers / sizeof *integers; k++) *integers[k] = place(p, sizeof(int32_t) * N);
     s->row = place(p, sizeof(int32_t) * (N + 1));
     for (size_t k = 0; k < sizeof floats / sizeof *floats; k++) *floats[k].array = place_floats(p, floats[k].width * N);
@@ -125,8 +140,6 @@ static void place_step(placer *p, painn_train_step *s)
     s->embedding_sums = place_floats(p, (N + PAINN_TRAIN_EMBEDDING_ATOMS - 1) / PAINN_TRAIN_EMBEDDING_ATOMS *
                                             (size_t)(s->n_elements * s->n_features));
     place_pairs(p, s);
-    s->operands = place_floats(p, 2 * painn_operands_size(s));
-    s->filter_halves = place(p, sizeof(float) * 4 * 12 * 32 * (size_t)(s->n_layers * s->n_features / 16));
 }
 
 // ---- gradients of weights -----------------------------------------------------------------------------------------------
@@ -136,10 +149,11 @@ enum { MAX_PARTS = 11 * PAINN_TRAIN_MAX_LAYERS + 4 + MLFF_MAX_ATOMIC_NUMBER };
 _Static_assert((int)PAINN_TRAIN_MAX_JOBS <= (int)GPU_WEIGHT_JOBS, "one launch has all jobs");
 
 typedef struct gradient_tables {
-    gpu_weight_job job[PAINN_TRAIN_MAX_JOBS];
+    gpu_weight_job job[GPU_TRAIN_BRANCHES * PAINN_TRAIN_MAX_JOBS];
     gpu_gradient_part part[MAX_PARTS];
     int n_jobs, n_parts;
-    int atoms; // capacity
+    int branch, first_job; // of the branch whose jobs are added
+    int atoms;             // capacity
     int tile, split_rows;
 } gradient_tables;
 
@@ -149,6 +163,7 @@ static void add_part(gradient_tables *t, gpu_gradient_part part, gpu_gradient_so
     int k = 0;
     while (k < t->n_parts && t->part[k].offset != part.offset) k++;
     if (k == t->n_parts) t->part[t->n_parts++] = part;
+    source.branch = t->branch;
     t->part[k].source[t->part[k].n_sources++] = source;
 }
 
@@ -161,10 +176,10 @@ static void add_job(gradient_tables *t, placer *p, gpu_weight_job job, int64_t w
     job.split_rows = t->split_rows;
     job.n_splits = (t->atoms * job.rows_per_atom + t->split_rows - 1) / t->split_rows;
     job.partial = place_floats(p, (size_t)stride * (size_t)job.n_splits);
-    if (t->n_jobs)
+    if (t->n_jobs > t->first_job)
         job.first_block = t->job[t->n_jobs - 1].first_block + t->job[t->n_jobs - 1].n_tiles * t->job[t->n_jobs - 1].n_splits;
     t->job[t->n_jobs++] = job;
-    const gpu_gradient_source source = {job.partial, stride, job.split_rows, job.rows_per_atom, 0};
+    const gpu_gradient_source source = {job.partial, stride, job.split_rows, job.rows_per_atom, 0, 0};
     if (size) add_part(t, (gpu_gradient_part){.offset = weight, .n_rows = 1, .n_columns = size}, source);
     gpu_gradient_source behind = source;
     if (behind.partial) behind.partial += size;
@@ -186,7 +201,7 @@ static void add_layer(gradient_tables *t, placer *p, const painn_train_step *s, 
     add_job(t, p, job_of(L->VB_bar, 2 * F, L->mu1, F, 3, 0), s->weights.layer[l].U, 0);
     add_job(t, p, job_of(L->g_bar, F, L->context, 2 * F, 1, 1), s->weights.layer[l].M1, s->weights.layer[l].c1);
     add_job(t, p, job_of(L->y_bar, 3 * F, L->s, F, 1, 1), s->weights.layer[l].M2, s->weights.layer[l].c2);
-    gpu_gradient_source source = {s->filter_sums_of[l], (int64_t)s->basis_rows * 3 * F, 0, 0, s->filter_sums};
+    gpu_gradient_source source = {s->filter_sums_of[l], (int64_t)s->basis_rows * 3 * F, 0, 0, s->filter_sums, 0};
     add_part(t, (gpu_gradient_part){.offset = s->weights.layer[l].filter_weight, .n_rows = 3 * F, .n_columns = K}, source);
     if (source.partial) source.partial += (size_t)K * 3 * (size_t)F;
     add_part(t, (gpu_gradient_part){.offset = s->weights.layer[l].filter_bias, .n_rows = 1, .n_columns = 3 * F}, source);
@@ -199,7 +214,7 @@ static void add_readout(gradient_tables *t, placer *p, const painn_train_step *s
     const painn_dual term = {s->readout_term, s->readout_term}, nothing = {0};
     add_job(t, p, job_of(term, H + PAINN_TRAIN_TERM_PAD, nothing, 0, 1, 1), 0, 0);
     const gpu_weight_job *job = &t->job[t->n_jobs - 1];
-    gpu_gradient_source source = {job->partial, H + PAINN_TRAIN_TERM_PAD, job->split_rows, 1, 0};
+    gpu_gradient_source source = {job->partial, H + PAINN_TRAIN_TERM_PAD, job->split_rows, 1, 0, 0};
     add_part(t, (gpu_gradient_part){.offset = s->weights.O2, .n_rows = 1, .n_columns = H}, source);
     if (source.partial) source.partial += H;
     add_part(t, (gpu_gradient_part){.offset = s->weights.o2, .n_rows = 1, .n_columns = 1}, source);
@@ -210,7 +225,11 @@ static void add_embedding(gradient_tables *t, const painn_train_step *s, const p
     const int F = s->n_features;
     for (int e = 0; e < s->n_elements; e++) {
         const gpu_gradient_source source = {s->embedding_sums ? s->embedding_sums + (size_t)e * (size_t)F : NULL,
-                                            (int64_t)s->n_elements * F, PAINN_TRAIN_EMBEDDING_ATOMS, 1, 0};
+                                            (int64_t)s->n_elements * F,
+                                            PAINN_TRAIN_EMBEDDING_ATOMS,
+                                            1,
+                                            0,
+                                            0};
         add_part(t,
                  (gpu_gradient_part){.offset = s->weights.embedding + (int64_t)set->element[e] * F, .n_rows = 1, .n_columns = F},
                  source);
@@ -248,14 +267,18 @@ static int partial_sums_of(const gpu_gradient_part *part, int atoms)
     return n;
 }
 
-static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_step *s, gradient_tables *t)
+static void fill_tables(const painn_trainer *trainer, placer *p, const painn_train_step *branch, int n, gradient_tables *t)
 {
     const int tile = trainer->weight_tile;
     *t = (gradient_tables){
-        .atoms = s->atom_capacity, .tile = tile, .split_rows = split_rows_of(s, tile, trainer->n_multiprocessors)};
-    for (int l = 0; l < s->n_layers; l++) add_layer(t, p, s, l);
-    add_readout(t, p, s);
-    add_embedding(t, s, &trainer->training);
+        .atoms = branch->atom_capacity, .tile = tile, .split_rows = split_rows_of(branch, tile, trainer->n_multiprocessors)};
+    for (int k = 0; k < n; k++) {
+        t->branch = k;
+        t->first_job = t->n_jobs;
+        for (int l = 0; l < branch[k].n_layers; l++) add_layer(t, p, &branch[k], l);
+        add_readout(t, p, &branch[k]);
+        add_embedding(t, &branch[k], &trainer->training);
+    }
     int block = 0;
     for (int k = 0; k < t->n_parts; k++) {
         gpu_gradient_part *part = &t->part[k];
@@ -267,19 +290,21 @@ static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_ste
 
 // ---- all of it ----------------------------------------------------------------------------------------------------------
 
-static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *s, gradient_tables *t, gpu_optimizer *o)
+static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *branch, int n, gradient_tables *t,
+                          gpu_optimizer *o)
 {
     placer p = {base, 0};
-    place_step(&p, s);
-    fill_tables(trainer, &p, s, t);
+    place_shared(&p, branch, n);
+    for (int k = 0; k < n; k++) place_step(&p, &branch[k]);
+    fill_tables(trainer, &p, branch, n, t);
     const gpu_gradient_part *last = &t->part[t->n_parts - 1];
     o->n_parts = t->n_parts;
     o->n_blocks = last->first_block + gpu_gradient_blocks(last);
     trainer->jobs = place(&p, sizeof *t->job * (size_t)t->n_jobs);
     o->parts = place(&p, sizeof *t->part * (size_t)t->n_parts);
     o->squares = place(&p, sizeof(double) * (size_t)o->n_blocks);
-    o->frame_sums = s->frame_sums;
-    o->call = s->call;
+    o->n_branches = n;
+    for (int k = 0; k < n; k++) o->branch[k] = (gpu_train_branch){branch[k].call, branch[k].frame_sums};
     return p.at;
 }
 
@@ -298,7 +323,8 @@ static mlff_status create_slots(painn_trainer *trainer, painn_train_step *s)
     void *slots = NULL;
     if (trainer->slots) cudaFreeHost(trainer->slots);
     trainer->slots = NULL;
-    s->slot_bytes = (sizeof(gpu_train_call) + sizeof(int32_t) * (3 * (size_t)s->frame_capacity + 2) + 63) / 64 * 64;
+    const size_t of_branch = sizeof(gpu_train_call) + sizeof(int32_t) * painn_train_list(s->frame_capacity);
+    s->slot_bytes = ((size_t)s->n_branches * of_branch + 63) / 64 * 64;
     CUDA_TRY(cudaHostAlloc(&slots, s->slot_bytes * PAINN_TRAIN_SLOTS, cudaHostAllocMapped | cudaHostAllocPortable),
              "page-locked memory for batches");
     memset(slots, 0, s->slot_bytes * PAINN_TRAIN_SLOTS);
@@ -308,7 +334,7 @@ done:
     return status;
 }
 
-mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n_atoms, int n_pairs)
+mlff_status painn_train_arena_create(painn_trainer *trainer, int n_branches, int n_frames, int n_atoms, int n_pairs)
 {
     mlff_status status = MLFF_OK;
     painn_train_step step = trainer->step;
@@ -317,18 +343,20 @@ mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n
     painn_trainer_forget_graphs(trainer);
     cuda_release(trainer->device, trainer->arena);
     trainer->arena = NULL;
-    trainer->step.atom_capacity = trainer->step.frame_capacity = trainer->step.pair_capacity = 0;
+    trainer->step.atom_capacity = trainer->step.frame_capacity = trainer->step.pair_capacity = trainer->n_branches = 0;
+    step.n_branches = n_branches;
     step.frame_capacity = n_frames;
     step.atom_capacity = n_atoms;
     step.pair_capacity = n_pairs > 0 ? n_pairs : 1;
     step.n_elements = trainer->training.n_elements;
     step.filter_sums = filter_sums_of(&step, trainer->n_multiprocessors);
     PLUGIN_TRY(create_slots(trainer, &step));
-    const size_t bytes = place_arena(trainer, NULL, &step, &tables, &trainer->optimizer);
+    for (int k = 0; k < n_branches; k++) trainer->branch[k] = step;
+    const size_t bytes = place_arena(trainer, NULL, trainer->branch, n_branches, &tables, &trainer->optimizer);
     PLUGIN_TRY(cuda_allocate(trainer->device, bytes, "a training step; choose a smaller batch size", &trainer->arena));
-    place_arena(trainer, trainer->arena, &step, &tables, &trainer->optimizer);
-    trainer->n_jobs = tables.n_jobs;
-    const gpu_weight_job *last = &tables.job[tables.n_jobs - 1];
+    place_arena(trainer, trainer->arena, trainer->branch, n_branches, &tables, &trainer->optimizer);
+    trainer->n_jobs = tables.n_jobs / n_branches;
+    const gpu_weight_job *last = &tables.job[trainer->n_jobs - 1];
     trainer->n_job_blocks = last->first_block + last->n_tiles * last->n_splits;
     CUDA_TRY(cuda_copy(trainer->jobs, tables.job, sizeof *tables.job * (size_t)tables.n_jobs, cudaMemcpyHostToDevice),
              "copying tables to the GPU");
@@ -336,6 +364,7 @@ mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n
                        cudaMemcpyHostToDevice),
              "copying tables to the GPU");
     trainer->step = step;
+    trainer->n_branches = n_branches;
 done:
     return status;
 }

@@ -7,6 +7,7 @@
  *   ─ forces, loss ─> c, v, B ─ tangents ─> u̇, ḋ of pairs, in one kernel
  *   ─ layers, readout and the way back once more for tangents ─> adjoints and their tangents
  *   ─ weight gradients ─ sums ─ update ─> weights (gpu/train)
+ * A large batch is divided between two branches of the graph, from `gather` to the weight gradients, each with its arrays (painn_train_batch.c).
  * Symbols: README.md of model/painn, "Training". A `dual` is a value and its tangent. */
 #ifndef PAINN_TRAIN_GPU_H
 #define PAINN_TRAIN_GPU_H
@@ -56,7 +57,7 @@ typedef struct painn_train_weights {
 /* Arrays of a layer, per atom. Of adjoints the tangents of q1_bar and mu1_bar are shared by all layers. */
 typedef struct painn_train_layer {
     painn_dual h, a;            /* [F] message network; a = act(h) */
-    painn_dual x;               /* [3F] */
+    painn_dual x;               /* [3F]; of the first layer, whose μ is 0, [2F] (painn_first_x) */
     painn_dual context;         /* [2F] q', n */
     painn_dual mu1;             /* [3][F] μ' */
     painn_dual VB;              /* [3][2F] */
@@ -89,10 +90,13 @@ typedef struct painn_train_step {
     int32_t n_elements, filter_sums; /* elements of the data; partial sums of a layer's filter gradient */
 
     /* ---- the call */
-    const void *slots; /* [PAINN_TRAIN_SLOTS] mapped memory: each a gpu_train_call, then frames, first atoms, first pairs */
+    const void *slots; /* [PAINN_TRAIN_SLOTS] mapped memory: each a gpu_train_call of each branch, then their painn_train_list */
+    int32_t n_branches;
     size_t slot_bytes;
-    uint32_t *turn;                            /* calls so far, modulo PAINN_TRAIN_SLOTS the slot of this one */
-    gpu_train_call *call;                      /* copy of the slot on the device */
+    uint32_t *turn; /* calls so far, modulo PAINN_TRAIN_SLOTS the slot of this one; counted by the first branch */
+    int32_t counts_turn;
+    gpu_train_call *call;                      /* of this branch, in a copy of the slot on the device */
+    int64_t *set_atom, *set_pair;              /* [frame_capacity] first atom and pair of a frame in the data */
     int32_t *frames, *first_atom, *first_pair; /* [frame_capacity (+ 1)] */
 
     /* ---- per atom of the batch */
@@ -113,8 +117,7 @@ typedef struct painn_train_step {
     int32_t *neighbor, *reverse; /* of the batch */
     float *edge;                 /* [4] u, d */
     float *edge_tangent;         /* [4] u̇, ḋ */
-    void *
-        basis_halves; /* [16] uint4: [4][4] ψ, its low halves, dψ/dd, its low halves; each [4][8] halves (painn_train_pairs.cuh) */
+    void *basis_halves; /* of eight pairs uint4 [4][8][4]: ψ, dψ/dd, their low halves; each 8 halves (painn_train_pairs.cuh) */
     float *pair_gradient; /* [F / 16][4] of the reverse of a pair: ū and dE/dd, by groups of 16 features */
 
     /* ---- per frame */
@@ -130,25 +133,35 @@ typedef struct painn_train_elements {
     double absolute[MLFF_MAX_ATOMIC_NUMBER + 1], n_components[MLFF_MAX_ATOMIC_NUMBER + 1];
 } painn_train_elements;
 
-/* How a step is divided: blocks are for these upper bounds. */
+/* How a step is divided: blocks are for these upper bounds, of each branch. */
 typedef struct painn_train_plan {
     int n_frames, n_atoms, n_pairs;
     int parts;   /* of products: 1 TF32, 3 float32 */
     int overlap; /* GPU_TRAIN_OVERLAP, GPU_TRAIN_SHARED */
-    int chains;  /* one kernel for all products at atoms between two pair kernels; else a kernel for each product */
+    int n_branches;
+    int chains; /* one kernel for all products at atoms between two pair kernels; else a kernel for each product */
     int n_multiprocessors;
     size_t shared_bytes; /* that a block may have */
 } painn_train_plan;
-
-/* ---- operands of products */
-
-enum { PAINN_W1, PAINN_W2, PAINN_U, PAINN_M1, PAINN_M2, PAINN_OPERANDS = 5, PAINN_OPERANDS_SIZE = 11 /* F² */ };
 
 #ifdef __CUDACC__
 #define PAINN_BOTH __host__ __device__
 #else
 #define PAINN_BOTH
 #endif
+
+/* ---- x of the first layer */
+
+/* x_q (0) and x_R (1) of two neighboring features stand together, so that a lane of a pair kernel, which has two features, reads all it needs of a
+ * neighbor at once. Place of feature f among an atom's 2F numbers. */
+static inline PAINN_BOTH uint32_t painn_first_x(int which, int f)
+{
+    return (uint32_t)((f & ~1) * 2 + which * 2 + (f & 1));
+}
+
+/* ---- operands of products */
+
+enum { PAINN_W1, PAINN_W2, PAINN_U, PAINN_M1, PAINN_M2, PAINN_OPERANDS = 5, PAINN_OPERANDS_SIZE = 11 /* F² */ };
 
 /* Rows, columns and place, each in units of F, F and F², of matrix `which` of a layer. */
 static inline PAINN_BOTH void painn_operand_shape(int which, int *n_out, int *n_in, int *place)
@@ -179,6 +192,12 @@ static inline PAINN_BOTH float *painn_transposed(const painn_train_step *s, int 
 static inline PAINN_BOTH float *painn_transposed_readout(const painn_train_step *s)
 {
     return painn_weights_of_readout(s) + painn_operands_size(s);
+}
+
+/* Words of a branch's lists in a slot, from set_atom to first_pair; an even number. */
+static inline PAINN_BOTH size_t painn_train_list(int frame_capacity)
+{
+    return (7 * (size_t)frame_capacity + 3) / 2 * 2;
 }
 
 /* ---- launches */

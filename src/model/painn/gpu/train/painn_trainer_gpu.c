@@ -223,6 +223,11 @@ static void destroy(train_backend *backend)
     painn_trainer_forget_graphs(t);
     for (int k = 0; k < 2; k++)
         if (t->half_done[k]) cudaEventDestroy(t->half_done[k]);
+    for (int k = 0; k < GPU_TRAIN_BRANCHES - 1; k++) {
+        if (t->joined[k]) cudaEventDestroy(t->joined[k]);
+        if (t->side[k]) cudaStreamDestroy(t->side[k]);
+    }
+    if (t->forked) cudaEventDestroy(t->forked);
     if (t->stream) cudaStreamDestroy(t->stream);
     if (t->slots) cudaFreeHost(t->slots);
     cudaGetLastError();
@@ -353,6 +358,11 @@ static mlff_status open_device(painn_trainer *t, const device_trainee *trainee, 
     t->parts = options->precision == MLFF_TF32 ? 1 : 3;
     CUDA_TRY(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking), "making a stream");
     for (int k = 0; k < 2; k++) CUDA_TRY(cudaEventCreateWithFlags(&t->half_done[k], cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&t->forked, cudaEventDisableTiming), "making an event");
+    for (int k = 0; k < GPU_TRAIN_BRANCHES - 1; k++) {
+        CUDA_TRY(cudaStreamCreateWithFlags(&t->side[k], cudaStreamNonBlocking), "making a stream");
+        CUDA_TRY(cudaEventCreateWithFlags(&t->joined[k], cudaEventDisableTiming), "making an event");
+    }
 done:
     return status;
 }

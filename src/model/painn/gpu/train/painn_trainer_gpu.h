@@ -39,8 +39,11 @@ typedef struct painn_trainer {
     void (*layout_free)(train_layout *layout);
     int device, n_multiprocessors, parts, overlap, chains; /* chains: kernels of painn_train_launch_chain */
     size_t shared_bytes;
-    painn_train_step step; /* its arrays lie in `arena` */
-    cudaStream_t stream;
+    painn_train_step step;                       /* what all branches have; capacities of each */
+    painn_train_step branch[GPU_TRAIN_BRANCHES]; /* [n_branches] their arrays lie in `arena` */
+    int n_branches;
+    cudaStream_t stream, side[GPU_TRAIN_BRANCHES - 1]; /* branches but the first have a side stream */
+    cudaEvent_t forked, joined[GPU_TRAIN_BRANCHES - 1];
     cudaEvent_t half_done[2]; /* the steps of this half of the slots were taken */
     int64_t n_calls;          /* slots filled so far */
     char *slots;              /* mapped memory */
@@ -52,17 +55,17 @@ typedef struct painn_trainer {
     gpu_optimizer optimizer;
     gpu_train_sums *evaluation_sums;
     painn_train_elements *element_sums; /* of evaluations */
-    int32_t *element_of; /* device [n_species] */
+    int32_t *element_of;                /* device [n_species] */
 
     painn_gpu_set training, evaluation;
     void *arena; /* device */
     gpu_weight_job *jobs;
-    int n_jobs, n_job_blocks, weight_tile;
+    int n_jobs, n_job_blocks, weight_tile; /* jobs and blocks of each branch */
     painn_train_graph graph[PAINN_TRAIN_GRAPHS];
 } painn_trainer;
 
-/* Sizes the arrays of a step for batches up to these counts. Waits for the device; no graph survives. */
-mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n_atoms, int n_pairs);
+/* Sizes the arrays of a step for branches up to these counts. Waits for the device; no graph survives. */
+mlff_status painn_train_arena_create(painn_trainer *trainer, int n_branches, int n_frames, int n_atoms, int n_pairs);
 void painn_trainer_forget_graphs(painn_trainer *trainer);
 
 /* ---- batches */
@@ -73,6 +76,8 @@ enum { PAINN_ERRORS, PAINN_GRADIENT, PAINN_SHARE, PAINN_STEP };
 
 /* The counts of a batch, of which the loss is a mean. Fails with MLFF_ERR_LIMIT. */
 mlff_status painn_train_count(const painn_gpu_set *set, const int32_t *frames, int n_frames, gpu_train_call *call);
+/* Divides frames into n shares of about equal numbers of atoms: first[k] … first[k + 1] − 1. Both frames of a probe are in one share. */
+void painn_train_divide(const train_set *set, const int32_t *frames, int n_frames, int n, int *first);
 void painn_train_set_loss(gpu_train_call *call, const mlff_loss *loss);
 void painn_train_set_update(gpu_train_call *call, const train_update *update);
 /* Enqueues it. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE; then painn_train_recover, which returns `status`. */

@@ -24,21 +24,6 @@ static train_backend *backend_of(painn_group *g, int k)
     return &g->member[k]->backend;
 }
 
-// Frames first[k] … first[k + 1] − 1 are member k's. Both frames of a probe are in one share.
-static void divide(const painn_group *g, const train_set *set, const int32_t *frames, int n_frames, int *first)
-{
-    int64_t atoms = 0, total = 0;
-    for (int f = 0; f < n_frames; f++) total += set->first_atom[frames[f] + 1] - set->first_atom[frames[f]];
-    int k = 1;
-    first[0] = 0;
-    for (int f = 0; f < n_frames; f++) {
-        const bool second = f > 0 && set->probe_step && set->probe_step[frames[f - 1]] > 0 && frames[f] == frames[f - 1] + 1;
-        while (k < g->n && atoms * g->n >= total * k && !second) first[k++] = f;
-        atoms += set->first_atom[frames[f] + 1] - set->first_atom[frames[f]];
-    }
-    while (k <= g->n) first[k++] = n_frames;
-}
-
 // Gradients of all shares, and their sum on every GPU.
 static mlff_status sum_gradients(painn_group *g, const int32_t *frames, int n_frames, const mlff_loss *loss,
                                  const train_update *update)
@@ -48,7 +33,7 @@ static mlff_status sum_gradients(painn_group *g, const int32_t *frames, int n_fr
     gpu_train_call whole = {0};
     nccl_vector gradients[MAX_DEVICES], losses[MAX_DEVICES];
     PLUGIN_TRY(painn_train_count(&g->member[0]->training, frames, n_frames, &whole));
-    divide(g, g->member[0]->training.set, frames, n_frames, first);
+    painn_train_divide(g->member[0]->training.set, frames, n_frames, g->n, first);
     for (int k = 0; k < g->n; k++) {
         painn_trainer *t = g->member[k];
         gpu_train_call call = {0};

@@ -116,7 +116,7 @@ static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s
     }
     const int n_filter = s.n_layers * 12 * s.n_features;
     const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x), n_threads = begin_blocks * BEGIN_THREADS;
-    const int words = (int)(sizeof(gpu_train_call) / 4) + 3 * s.frame_capacity + 2;
+    const int words = s.n_branches * ((int)(sizeof(gpu_train_call) / 4) + (int)painn_train_list(s.frame_capacity));
     const uint32_t *slot = (const uint32_t *)((const char *)s.slots + (size_t)(*s.turn % PAINN_TRAIN_SLOTS) * s.slot_bytes);
     for (int k = thread; k < words; k += n_threads) ((uint32_t *)s.call)[k] = slot[k];
     for (int k = thread; k < n_filter; k += n_threads) write_filter(s, k);
@@ -200,8 +200,8 @@ template <int PARTS> static __device__ __forceinline__ void write_basis(const pa
         split_halves(slope[2 * r], slope[2 * r + 1], high[1][r], low[1][r]);
     }
     for (int which = 0; which < 2; which++) {
-        to[8 * which + t] = make_uint4(high[which][0], high[which][1], high[which][2], high[which][3]);
-        if (PARTS == 3) to[8 * which + 4 + t] = make_uint4(low[which][0], low[which][1], low[which][2], low[which][3]);
+        to[which * BASIS_KIND + t] = make_uint4(high[which][0], high[which][1], high[which][2], high[which][3]);
+        if (PARTS == 3) to[(2 + which) * BASIS_KIND + t] = make_uint4(low[which][0], low[which][1], low[which][2], low[which][3]);
     }
 }
 
@@ -214,11 +214,10 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS) gather(pa
     let_next_start();
     const gpu_train_call &call = *s.call;
     const int lane = (int)threadIdx.x % threads, atom = (int)(blockIdx.x * THREADS + threadIdx.x) / threads;
-    if (blockIdx.x == 0 && threadIdx.x == 0) *s.turn += 1;
+    if (s.counts_turn && blockIdx.x == 0 && threadIdx.x == 0) *s.turn += 1;
     if (atom >= call.n_atoms) return;
     const int k = find_frame(s.first_atom, call.n_frames, atom), from_atom = s.first_atom[k];
-    const int64_t first = s.data.first_atom[s.frames[k]], there = first + (atom - from_atom);
-    const int64_t first_pair = s.data.first_pair[first], begin_there = s.data.first_pair[there];
+    const int64_t there = s.set_atom[k] + (atom - from_atom), first_pair = s.set_pair[k], begin_there = s.data.first_pair[there];
     const int n_pairs = (int)(s.data.first_pair[there + 1] - begin_there);
     const int row = s.first_pair[k] + (int)(begin_there - first_pair), species = s.data.species[there];
     if (lane == 0) {
@@ -237,7 +236,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS) gather(pa
         if (t == 0) *(float4 *)(s.edge + 4 * p) = *(const float4 *)(s.data.edge + 4 * from);
         if (t == 1) s.neighbor[p] = from_atom + s.data.neighbor[from];
         if (t == 2) s.reverse[p] = s.first_pair[k] + s.data.reverse[from];
-        write_basis<PARTS>(s, s.data.distance[from], t, (uint4 *)s.basis_halves + p * 16);
+        write_basis<PARTS>(s, s.data.distance[from], t, (uint4 *)s.basis_halves + basis_place((int)p));
     }
 }
 

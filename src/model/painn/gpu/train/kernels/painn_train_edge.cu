@@ -62,9 +62,7 @@ static __global__ void __launch_bounds__(THREADS, message_blocks(FIRST)) message
             float4 u[2];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const uint32_t j = (uint32_t)neighbor[e] * 3 * F + lane.f;
-                for (int b = 0; b < X; b++) x_j[e][b] = load2(x + j + b * F);
-                for (int c = 0; c < 3 && !FIRST; c++) mu_j[e][c] = load2(mu + j + c * F);
+                load_x<FIRST>(x, mu, F, neighbor[e], lane.f, x_j[e], mu_j[e]);
                 u[e] = edge_of(s.edge, w, lane.t, e);
             }
             if (ends) before = load_message(lane, F, atom, s.q[l].value, mu);
@@ -112,17 +110,12 @@ static __global__ void __launch_bounds__(THREADS, message_tangent_blocks(FIRST))
         for (bool more = true; more;) {
             const int atom = first + w.k;
             const bool ends = row_ends<SHARES>(w);
-            float2 x_j[2][X], dx_j[2][3], mu_j[2][3], dmu_j[2][3], before = make_float2(0, 0);
+            float2 x_j[2][X], dx_j[2][X], mu_j[2][3], dmu_j[2][3], before = make_float2(0, 0);
             float4 u[2], du[2];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const uint32_t j = (uint32_t)neighbor[e] * 3 * F + lane.f;
-                for (int b = 0; b < X; b++) x_j[e][b] = load2(L.x.value + j + b * F);
-                for (int c = 0; c < 3 && !FIRST; c++) { // tangents of the first layer's x are 0
-                    dx_j[e][c] = load2(L.x.tangent + j + c * F);
-                    mu_j[e][c] = load2(mu + j + c * F);
-                    dmu_j[e][c] = load2(moved + j + c * F);
-                }
+                load_x<FIRST>(L.x.value, mu, F, neighbor[e], lane.f, x_j[e], mu_j[e]);
+                if (!FIRST) load_x<FIRST>(L.x.tangent, moved, F, neighbor[e], lane.f, dx_j[e], dmu_j[e]); // else 0
                 u[e] = edge_of(s.edge, w, lane.t, e);
                 du[e] = edge_of(s.edge_tangent, w, lane.t, e);
             }

@@ -22,6 +22,23 @@ static __device__ __forceinline__ float2 load2(const float *from)
 {
     return *(const float2 *)from;
 }
+/* x of an atom, and but for the first layer three numbers μ. */
+template <bool FIRST, int X>
+static __device__ __forceinline__ void load_x(const float *x, const float *mu, int F, int atom, int f, float2 (&x_out)[X],
+                                              float2 (&mu_out)[3])
+{
+    if (FIRST) {
+        const float4 both = *(const float4 *)(x + (uint32_t)atom * 2 * F + painn_first_x(0, f));
+        x_out[0] = make_float2(both.x, both.y);
+        x_out[1] = make_float2(both.z, both.w);
+    }
+    for (int b = 0; b < 3 && !FIRST; b++) {
+        const uint32_t at = ((uint32_t)atom * 3 + b) * F + f;
+        x_out[b % X] = load2(x + at);
+        mu_out[b] = load2(mu + at);
+    }
+}
+
 static __device__ __forceinline__ float2 fma2(float a, const float2 &b, const float2 &c)
 {
     return make_float2(fmaf(a, b.x, c.x), fmaf(a, b.y, c.y));

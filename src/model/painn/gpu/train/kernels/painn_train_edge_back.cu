@@ -60,8 +60,7 @@ static __global__ void __launch_bounds__(THREADS, message_back_blocks(FIRST)) me
             const float before = step.first_back || !writes ? 0.0f : *to;
             float2 x[X], mu[3], q1[2], m[2][3], mu1;
             float4 u[2];
-            for (int b = 0; b < X; b++) x[b] = load2(L.x.value + own + b * F);
-            for (int c = 0; c < 3 && !FIRST; c++) mu[c] = load2(s.mu[l].value + own + c * F);
+            load_x<FIRST>(L.x.value, s.mu[l].value, F, atom, lane.f, x, mu);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const uint32_t i = (uint32_t)neighbor[e];
@@ -238,7 +237,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
             for (int b = 0; b < X; b++) {
                 float4 W, dW;
                 filter_products<PARTS, true>(filters, b, basis, W, dW);
-                const float2 x = load2(L.x.value + own + b * F);
+                const float2 x = load2(L.x.value + (FIRST ? (uint32_t)atom * 2 * F + painn_first_x(b, lane.f) : own + b * F));
                 const float2 dx = FIRST ? make_float2(0, 0) : load2(L.x.tangent + own + b * F);
                 float2 mu[3] = {}, moved[3] = {};
                 for (int c = 0; c < 3 && b == 2; c++) {

@@ -66,7 +66,7 @@ struct frame_of_batch {
 
 static __device__ __forceinline__ frame_of_batch frame_of(const painn_train_step &s, int k)
 {
-    return {k, s.first_atom[k], s.first_atom[k + 1], s.frames[k], s.data.first_atom[s.frames[k]]};
+    return {k, s.first_atom[k], s.first_atom[k + 1], s.frames[k], s.set_atom[k]};
 }
 
 static __device__ __forceinline__ bool is_probe(const painn_train_step &s, int plus)
@@ -115,23 +115,36 @@ static __device__ __forceinline__ float read_first_pair(const painn_train_step &
 
 // ---- forces -------------------------------------------------------------------------------------------------------------
 
-// dE/dr of the reverse of pair p: κ u + (ū − u (u·ū))/d with u = −u_p.
-static __device__ __forceinline__ void gradient_of(const painn_train_step &s, size_t p, const float4 &edge, float (&g)[3])
-{
-    const int pieces = s.n_features / 16;
-    float bar[3] = {}, kappa = 0;
-    for (int k = 0; k < pieces; k++) {
-        const float4 v = *(const float4 *)(s.pair_gradient + (p * pieces + k) * 4);
-        bar[0] += v.x;
-        bar[1] += v.y;
-        bar[2] += v.z;
-        kappa += v.w;
+// ū and dE/dd of the reverse of pair p, the sum of its PIECES groups of features, whose loads are requested together.
+template <int PIECES> struct pair_pieces {
+    float4 v[PIECES];
+
+    __device__ __forceinline__ void load(const painn_train_step &s, size_t p)
+    {
+        const float4 *from = (const float4 *)s.pair_gradient + p * PIECES;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) v[k] = from[k];
     }
-    const float u[3] = {-edge.x, -edge.y, -edge.z}, along = u[0] * bar[0] + u[1] * bar[1] + u[2] * bar[2];
-    for (int c = 0; c < 3; c++) g[c] = kappa * u[c] + (bar[c] - u[c] * along) / edge.w;
+    __device__ __forceinline__ float4 sum() const
+    {
+        float4 total = v[0];
+#pragma unroll
+        for (int k = 1; k < PIECES; k++) total = total + v[k];
+        return total;
+    }
+};
+
+// dE/dr of a pair: κ u + (ū − u (u·ū))/d.
+static __device__ __forceinline__ void gradient_of(const float4 &bar, float ux, float uy, float uz, float inverse, float (&g)[3])
+{
+    const float along = ux * bar.x + uy * bar.y + uz * bar.z, rest = bar.w - along * inverse;
+    g[0] = rest * ux + bar.x * inverse;
+    g[1] = rest * uy + bar.y * inverse;
+    g[2] = rest * uz + bar.z * inverse;
 }
 
 // Force and dE/dε of an atom in all its lanes, zeros without `there`. By whole warps.
+template <int PIECES>
 static __device__ __forceinline__ void sum_pairs(const painn_train_step &s, const atom_lanes &a, int atom, bool there,
                                                  float (&sum)[12])
 {
@@ -141,8 +154,12 @@ static __device__ __forceinline__ void sum_pairs(const painn_train_step &s, cons
         const size_t reverse = (size_t)s.reverse[p];
         const float4 edge = *(const float4 *)(s.edge + 4 * (size_t)p);
         float own[3], other[3];
-        gradient_of(s, (size_t)p, edge, own);
-        gradient_of(s, reverse, make_float4(-edge.x, -edge.y, -edge.z, edge.w), other);
+        pair_pieces<PIECES> own_pieces, other_pieces;
+        own_pieces.load(s, (size_t)p);
+        other_pieces.load(s, reverse);
+        const float inverse = 1.0f / edge.w;
+        gradient_of(own_pieces.sum(), -edge.x, -edge.y, -edge.z, inverse, own); // pair p has what its reverse sends
+        gradient_of(other_pieces.sum(), edge.x, edge.y, edge.z, inverse, other);
         const float r[3] = {edge.x * edge.w, edge.y * edge.w, edge.z * edge.w};
         for (int c = 0; c < 3; c++) {
             sum[c] += other[c] - own[c];
@@ -276,7 +293,8 @@ static __device__ __forceinline__ void pair_tangents(const painn_train_step &s, 
 
 // ---- kernel -------------------------------------------------------------------------------------------------------------
 
-template <int C> static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s, int lanes)
+// PIECES: groups of 16 features.
+template <int C, int PIECES> static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s, int lanes)
 {
     DYNAMIC_SHARED(memory);
     block_sums &block = *(block_sums *)memory;
@@ -295,8 +313,8 @@ template <int C> static __global__ void __launch_bounds__(THREADS) loss(painn_tr
     double total[SUMS] = {};
     for (int first = a.first, atom = a.atom; first < f.own.end; first += a.step, atom += a.step) {
         float sum[12], other[12];
-        sum_pairs(s, a, atom, atom < f.own.end, sum);
-        if (f.side) sum_pairs(s, a, atom - f.own.begin + f.other.begin, atom < f.own.end, other);
+        sum_pairs<PIECES>(s, a, atom, atom < f.own.end, sum);
+        if (f.side) sum_pairs<PIECES>(s, a, atom - f.own.begin + f.other.begin, atom < f.own.end, other);
         if (atom < f.own.end && a.lane == 0) add_atom(s, f, atom, sum, other, total);
     }
     sum_block(total, block);
@@ -348,13 +366,20 @@ extern "C" int painn_train_launch_element_errors(const painn_train_step *step, c
     return launch(element_errors, MLFF_MAX_ATOMIC_NUMBER + 1, THREADS, 0, 1, plan->overlap, stream, *step, sums);
 }
 
-extern "C" int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+template <int PIECES> static int launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
     const bool large = plan->n_atoms > 32 * plan->n_frames;
     const int lanes = plan->n_pairs > 16 * plan->n_atoms ? 32 : 8;
     if (large && plan->overlap) // since compute capability 9.0
-        return launch(loss<CLUSTER>, plan->n_frames * CLUSTER, THREADS, sizeof(block_sums), CLUSTER, plan->overlap, stream, *step,
-                      lanes);
-    return launch(loss<1>, plan->n_frames, large ? THREADS : SMALL_THREADS, sizeof(block_sums), 1, plan->overlap, stream, *step,
-                  lanes);
+        return launch(loss<CLUSTER, PIECES>, plan->n_frames * CLUSTER, THREADS, sizeof(block_sums), CLUSTER, plan->overlap,
+                      stream, *step, lanes);
+    return launch(loss<1, PIECES>, plan->n_frames, large ? THREADS : SMALL_THREADS, sizeof(block_sums), 1, plan->overlap, stream,
+                  *step, lanes);
+}
+
+extern "C" int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    return step->n_features == 128  ? launch_loss<8>(step, plan, stream)
+           : step->n_features == 64 ? launch_loss<4>(step, plan, stream)
+                                    : launch_loss<2>(step, plan, stream);
 }

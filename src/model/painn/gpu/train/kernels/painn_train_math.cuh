@@ -69,6 +69,15 @@ template <int N> static __device__ __forceinline__ void put(float *to, const num
     if (N == 2) *(float2 *)to = make_float2(from.v[0], from.v[N - 1]);
     if (N == 4) *(float4 *)to = make_float4(from.v[0], from.v[1 % N], from.v[2 % N], from.v[3 % N]);
 }
+/* Into places of painn_first_x. */
+template <int N> static __device__ __forceinline__ void put_first_x(float *to, const numbers<N> &from)
+{
+    if (N < 4) put(to, from);
+    for (int k = 0; k + 3 < N; k += 4) {
+        *(float2 *)to = make_float2(from.v[k], from.v[k + 1]);
+        *(float2 *)(to + 4) = make_float2(from.v[k + 2], from.v[k + 3]);
+    }
+}
 /* Zeros unless `there`. */
 template <int N> static __device__ __forceinline__ numbers<N> numbers_if(bool there, const float *from)
 {

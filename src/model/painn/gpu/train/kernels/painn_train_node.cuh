@@ -116,8 +116,11 @@ template <int TANGENT, int N> struct message_output {
     {
         const int F = s.n_features;
         const painn_dual &x = s.layer[l].x;
-        float *to = (TANGENT ? x.tangent : x.value) + (uint32_t)e.atom * 3 * F + e.f;
-        for (int b = 0; b < 3 && e.there; b++) put(to + b * F, sum[b] + bias[b]);
+        float *to = TANGENT ? x.tangent : x.value;
+        if (!e.there) return;
+        for (int b = 0; b < 3 && l > 0; b++) put(to + ((uint32_t)e.atom * 3 + b) * F + e.f, sum[b] + bias[b]);
+        for (int b = 0; b < 2 && l == 0; b++)
+            put_first_x(to + (uint32_t)e.atom * 2 * F + painn_first_x(b, e.f), sum[b] + bias[b]);
     }
 };
 

@@ -94,18 +94,25 @@ struct pair_basis {
     uint4 value[2], slope[2];
 };
 
+/* Of eight pairs, four lanes each: ψ, then ψ', then the low halves of both, so that a warp reads whole lines of the L1 cache. */
+enum { BASIS_KIND = PAIR_GROUP * 4 };
+static __device__ __forceinline__ size_t basis_place(int p)
+{
+    return (size_t)(p / PAIR_GROUP) * (4 * BASIS_KIND) + (size_t)(p % PAIR_GROUP * 4);
+}
+
 template <int PARTS, bool SLOPES>
 static __device__ __forceinline__ pair_basis load_basis(const painn_train_step &s, const pair_walk &w, const pair_lane &lane)
 {
     const int p = w.p + lane.g;
-    const uint4 *from = (const uint4 *)s.basis_halves + (size_t)p * 16 + lane.t, none = make_uint4(0, 0, 0, 0);
+    const uint4 *from = (const uint4 *)s.basis_halves + basis_place(p) + lane.t, none = make_uint4(0, 0, 0, 0);
     const bool there = p < w.end;
     pair_basis b = {{none, none}, {none, none}};
     if (!there) return b;
     b.value[0] = from[0];
-    if (PARTS == 3) b.value[1] = from[4];
-    if (SLOPES) b.slope[0] = from[8];
-    if (SLOPES && PARTS == 3) b.slope[1] = from[12];
+    if (SLOPES) b.slope[0] = from[BASIS_KIND];
+    if (PARTS == 3) b.value[1] = from[2 * BASIS_KIND];
+    if (SLOPES && PARTS == 3) b.slope[1] = from[3 * BASIS_KIND];
     return b;
 }
 
