@@ -381,10 +381,14 @@ template <typename S> static int launch_wgmma(const painn_gpu_step *step, const 
     void (*kernel)(painn_gpu_step, int) = back                          ? wgmma_back_kernel<S>
                                           : layer + 1 == step->n_layers ? wgmma_last_kernel<S>
                                                                         : wgmma_update_kernel<S>;
+    // A multiprocessor reads the weights for each of its blocks: where there are enough multiprocessors, a block asks for more than half of the
+    // shared memory, so that it has one for itself.
+    const int blocks = (plan->n_atoms + S::TILE - 1) / S::TILE, ALONE = 116 * 1024,
+              bytes = blocks <= plan->n_multiprocessors && S::BYTES < ALONE ? ALONE : S::BYTES;
     // Here, when a step is captured, and not for all shapes at the start: it loads the kernel's code.
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return (int)error;
-    return launch(kernel, (plan->n_atoms + S::TILE - 1) / S::TILE, S::THREADS, S::BYTES, 1, plan->overlap, stream, *step, layer);
+    return launch(kernel, blocks, S::THREADS, bytes, 1, plan->overlap, stream, *step, layer);
 }
 
 #endif

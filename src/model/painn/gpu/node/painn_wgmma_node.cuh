@@ -16,9 +16,9 @@ template <int parts, bool bfloat> struct wgmma_numbers {
 template <int F_, int NT_, typename Numbers_> struct wgmma_shape {
     typedef Numbers_ Numbers;
     static const int F = F_, NT = NT_, TILE = 8 * NT, WARPS = F / 16, THREADS = 32 * WARPS;
-    static const int KF = F / 16; // k tiles of F features
-    static const int RING = 8;
-    static const int UNIT = F * TILE * 2 * Numbers::PARTS; // bytes of F features of a tile as operand
+    static const int KF = F / 16;                                       // k tiles of F features
+    static const int RING = NT == 1 ? 16 : F == 64 && NT == 2 ? 12 : 8; // as registers allow
+    static const int UNIT = F * TILE * 2 * Numbers::PARTS;              // bytes of F features of a tile as operand
     static const int R1 = 3 * UNIT, R3 = 5 * UNIT, R2 = 6 * UNIT, STASH = 7 * UNIT, FLOATS = F * TILE * 4;
     static const int KEPT = STASH + 6 * FLOATS, GATES = KEPT + (Numbers::PARTS == 2 ? 1 : 4) * FLOATS, BYTES = GATES + 64;
 };
