@@ -350,8 +350,8 @@ static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const
 // One warp for each row.
 static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_constant__ gpu_step step, int unused)
 {
-    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i < step.call->n_atoms) find_reverses(step, i);
+    const int warps = blockDim.x / 32, n = step.call->n_atoms;
+    for (int i = blockIdx.x * warps + threadIdx.x / 32; i < n; i += gridDim.x * warps) find_reverses(step, i);
 }
 
 // Transpose of an asymmetric list, first part: each edge enters its index in the list of the atom it ends in …

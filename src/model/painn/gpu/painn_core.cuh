@@ -38,33 +38,35 @@ static __device__ __forceinline__ float3 add_core(float3 g, float slope, float4 
     return make_float3(fmaf(slope, u.x, g.x), fmaf(slope, u.y, g.y), fmaf(slope, u.z, g.z));
 }
 
-/* The repulsion in the energy of an owned atom, model units. */
-static __device__ __forceinline__ float core_of_atom(const painn_gpu_step &step, int i)
+/* The repulsion in the energy of an owned atom, model units: that of every `stride`th pair from `first` on. */
+static __device__ __forceinline__ float core_of_atom(const painn_gpu_step &step, int i, int first, int stride)
 {
     const gpu_edge *const row = step.gpu.neighbors.edges + (size_t)i * step.gpu.neighbors.row_capacity;
     const int n = step.gpu.neighbors.row_length[i], z = step.gpu.neighbors.species[i];
     float sum = 0;
-    for (int k = 0; k < n; k++)
+    for (int k = first; k < n; k += stride)
         if (row[k].d < step.core_reach) sum += core_of_pair(step, z, row[k].species, row[k].d).x;
     return sum;
 }
 
-/* The repulsion of the first atom that a thread sums in system s (gpu/evaluator/system_sums.cuh), computed before it is needed. */
+/* The repulsion of atoms that a thread sums in system s (gpu/evaluator/system_sums.cuh). After fused layers it is computed here, that of the
+ * first atom before it is needed; else it is stored. */
 struct core_ahead {
     int atom;
     float energy;
-    __device__ __forceinline__ core_ahead(const painn_gpu_step &step, const gpu_call &call, int s, bool sums)
-        : atom(-1), energy(0)
+    bool stored;
+    __device__ __forceinline__ core_ahead(const painn_gpu_step &step, const gpu_call &call, int s, bool sums, bool is_stored)
+        : atom(-1), energy(0), stored(is_stored)
     {
-        if (!step.core_radius || !sums || s >= call.n_systems) return;
+        if (!step.core_radius || !sums || stored || s >= call.n_systems) return;
         const gpu_system &system = step.gpu.neighbors.systems[s];
         if ((int)threadIdx.x >= system.n) return;
         atom = system.first + threadIdx.x;
-        energy = core_of_atom(step, atom);
+        energy = core_of_atom(step, atom, 0, 1);
     }
     __device__ __forceinline__ float of(const painn_gpu_step &step, int i) const
     {
-        return i == atom ? energy : core_of_atom(step, i);
+        return stored ? step.core_energy[i] : i == atom ? energy : core_of_atom(step, i, 0, 1);
     }
 };
 

@@ -74,9 +74,7 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
-    if (in_shared) load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
-    // For layer 1 and above, rows are read before the features are awaited.
-    if (first_layer) begin_stage(step.gpu, stage_message(l));
+    if (in_shared) request_table<value_table<true, fast>, BLOCKS, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
     edge_tasks task(SLICES, step.gpu.call->n_atoms, in_shared);
     value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
@@ -90,8 +88,11 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
     float *prime = step.prime + (task.slice * 4 + quarter) * 16 + f;
     edge_chunk next;
     edge_view<BLOCKS, false> e;
+    // For layer 1 and above, rows are read before the features are awaited.
+    if (first_layer) begin_stage(step.gpu, stage_message(l));
     if (task.atom < task.end) next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, task.atom, 0);
     if (!first_layer) begin_stage(step.gpu, stage_message(l));
+    if (in_shared) await_table();
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         message_sums sums;
@@ -281,7 +282,7 @@ static __global__ void __launch_bounds__(threads_short<first_layer>)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
-    load_table<value_table<true, fast>, threads_short<first_layer>>(step.layer[l], shared, blockIdx.x % SLICES);
+    request_table<value_table<true, fast>, BLOCKS, threads_short<first_layer>>(step.layer[l], shared, blockIdx.x % SLICES);
     if (first_layer) begin_stage(step.gpu, stage_message(l));
     const edge_tasks task(SLICES, step.gpu.call->n_atoms, true);
     const value_table<true, fast> table(step.layer[l], shared, task.slice);
@@ -291,6 +292,7 @@ static __global__ void __launch_bounds__(threads_short<first_layer>)
     row_of_quarter next(first + 4 * warp + quarter, task.end);
     if (first + 4 * warp < task.end) next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, 0);
     if (!first_layer) begin_stage(step.gpu, stage_message(l));
+    await_table();
 
     for (int group = first + 4 * warp; group < task.end; group += 4 * task.stride) {
         message_sums sums;
@@ -415,9 +417,21 @@ static __global__ void __launch_bounds__(BACKWARD_THREADS)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <bool fast> static constexpr int table_bytes(bool back)
+// Of the filters of the way back, or of the values.
+template <bool fast> static constexpr int table_bytes(bool back, bool first_layer)
 {
-    return (back ? filter_table<true, fast>::ENTRIES : value_table<true, fast>::ENTRIES) * (int)sizeof(uint4);
+    typedef value_table<true, fast> values;
+    const int entries = back          ? filter_table<true, fast>::ENTRIES
+                        : first_layer ? values::template staged<2>::ENTRIES
+                                      : values::template staged<3>::ENTRIES;
+    return entries * (int)sizeof(uint4);
+}
+
+// Blocks that walk over atoms, one on a multiprocessor: those of a slice share all atoms. Some multiprocessors are left to the kernels of
+// other streams, else a block would begin when such a kernel ends, and the step would wait for it.
+static int walking_blocks(const gpu_plan *plan, int slices)
+{
+    return max(plan->n_multiprocessors - PAINN_GPU_SPARE, slices) / slices * slices;
 }
 
 template <int F, bool in_shared, bool fast>
@@ -427,12 +441,13 @@ static int launch_edge(const painn_gpu_step *step, const gpu_plan *plan, int lay
                                                       : !back      ? FORWARD_THREADS
                                                       : layer == 0 ? BACKWARD_THREADS_FIRST
                                                                    : BACKWARD_THREADS;
-    const int blocks = in_shared ? plan->n_multiprocessors / slices * slices : plan->n_atoms * slices;
+    const int blocks = in_shared ? walking_blocks(plan, slices) : plan->n_atoms * slices;
     void (*kernel)(painn_gpu_step, int) =
         back         ? layer == 0 ? message_back_kernel<F, true, in_shared, fast> : message_back_kernel<F, false, in_shared, fast>
                 : layer == 0 ? message_kernel<F, true, in_shared, fast>
                      : message_kernel<F, false, in_shared, fast>;
-    return launch(kernel, blocks, threads, in_shared ? table_bytes<fast>(back) : 0, 1, plan->overlap, stream, *step, layer);
+    return launch(kernel, blocks, threads, in_shared ? table_bytes<fast>(back, layer == 0) : 0, 1, plan->overlap, stream, *step,
+                  layer);
 }
 
 template <int F, bool fast>
@@ -445,7 +460,7 @@ static int launch_short(const painn_gpu_step *step, const gpu_plan *plan, int la
         back         ? layer == 0 ? message_back_short_kernel<F, true, fast> : message_back_short_kernel<F, false, fast>
                 : layer == 0 ? message_short_kernel<F, true, fast>
                      : message_short_kernel<F, false, fast>;
-    return launch(kernel, plan->n_multiprocessors / slices * slices, threads, table_bytes<fast>(back), 1, plan->overlap, stream,
+    return launch(kernel, walking_blocks(plan, slices), threads, table_bytes<fast>(back, layer == 0), 1, plan->overlap, stream,
                   *step, layer);
 }
 
@@ -489,19 +504,19 @@ template <typename Kernel> static void give_shared(Kernel *kernel, int bytes)
 
 template <int F, bool fast> static void raise()
 {
-    give_shared(message_kernel<F, true, true, fast>, table_bytes<fast>(false));
-    give_shared(message_kernel<F, false, true, fast>, table_bytes<fast>(false));
-    give_shared(message_back_kernel<F, true, true, fast>, table_bytes<fast>(true));
-    give_shared(message_back_kernel<F, false, true, fast>, table_bytes<fast>(true));
-    give_shared(message_short_kernel<F, true, fast>, table_bytes<fast>(false));
-    give_shared(message_short_kernel<F, false, fast>, table_bytes<fast>(false));
-    give_shared(message_back_short_kernel<F, true, fast>, table_bytes<fast>(true));
-    give_shared(message_back_short_kernel<F, false, fast>, table_bytes<fast>(true));
+    give_shared(message_kernel<F, true, true, fast>, table_bytes<fast>(false, true));
+    give_shared(message_kernel<F, false, true, fast>, table_bytes<fast>(false, false));
+    give_shared(message_back_kernel<F, true, true, fast>, table_bytes<fast>(true, true));
+    give_shared(message_back_kernel<F, false, true, fast>, table_bytes<fast>(true, false));
+    give_shared(message_short_kernel<F, true, fast>, table_bytes<fast>(false, true));
+    give_shared(message_short_kernel<F, false, fast>, table_bytes<fast>(false, false));
+    give_shared(message_back_short_kernel<F, true, fast>, table_bytes<fast>(true, true));
+    give_shared(message_back_short_kernel<F, false, fast>, table_bytes<fast>(true, false));
 }
 
 int painn_gpu_table_bytes(int numbers)
 {
-    return numbers == PAINN_GPU_SPLIT_HALVES ? table_bytes<false>(true) : table_bytes<true>(true);
+    return numbers == PAINN_GPU_SPLIT_HALVES ? table_bytes<false>(true, false) : table_bytes<true>(true, false);
 }
 
 // If a block has too little shared memory for the filter table, plans choose the mode that leaves it in global memory.

@@ -26,6 +26,14 @@ template <bool in_shared, bool fast> struct filter_table {
     template <int BLOCKS> struct entries {
         float4 first[BLOCKS], second[BLOCKS]; // of two features; in the fast modes `first` has both
     };
+    // What a block copies into shared memory for BLOCKS filters; entry k comes from `place`.
+    template <int BLOCKS> struct staged {
+        static const int ENTRIES = PAINN_GPU_INTERVALS * INTERVAL;
+        static __device__ __forceinline__ int place(int k)
+        {
+            return k;
+        }
+    };
     template <int BLOCKS> __device__ __forceinline__ void fetch(unsigned interval, entries<BLOCKS> &c) const
     {
         const uint32_t place = interval * (INTERVAL * 16) + lane;
@@ -93,13 +101,23 @@ template <bool in_shared> struct value_table<in_shared, false> {
         float4 c01[BLOCKS], qR; // c2, c3 of q and R
         float2 mu;
     };
+    // As in filter_table. The first layer has no filter of μ: an interval has c0, c1 of q and of R, then c2, c3 of both.
+    template <int BLOCKS> struct staged {
+        static const int INTERVAL = PAINN_GPU_VALUES / 16, EACH = BLOCKS == 3 ? INTERVAL : 24,
+                         ENTRIES = PAINN_GPU_INTERVALS * EACH;
+        static __device__ __forceinline__ int place(int k)
+        {
+            const int r = k % EACH;
+            return BLOCKS == 3 ? k : k / EACH * INTERVAL + r + (r < 16 ? 0 : 8);
+        }
+    };
     template <int BLOCKS> __device__ __forceinline__ void fetch(unsigned interval, entries<BLOCKS> &c) const
     {
         if (in_shared) {
-            const uint32_t at = interval * PAINN_GPU_VALUES + lane * 16;
+            const uint32_t at = interval * (staged<BLOCKS>::EACH * 16) + lane * 16;
 #pragma unroll
             for (int b = 0; b < BLOCKS; b++) c.c01[b] = read_shared<float4>(near, at + b * 128);
-            c.qR = read_shared<float4>(near, at + 3 * 128);
+            c.qR = read_shared<float4>(near, at + BLOCKS * 128);
             if (BLOCKS > 2) c.mu = read_shared<float2>(near, at - lane * 8 + 4 * 128);
         } else {
             const char *at = far + interval * (size_t)PAINN_GPU_VALUES;
@@ -139,6 +157,23 @@ static __device__ __forceinline__ void load_table(const painn_gpu_layer &layer, 
 #pragma unroll
     for (int k = 0; k < EACH; k++)
         if (k * THREADS + (int)threadIdx.x < Table::ENTRIES) shared[k * THREADS + threadIdx.x] = v[k];
+    __syncthreads();
+}
+// The same without waiting: rows and the previous kernel's results arrive meanwhile. Not for the kernels of the way back, whose registers
+// would spill.
+template <typename Table, int BLOCKS, int THREADS>
+static __device__ __forceinline__ void request_table(const painn_gpu_layer &layer, uint4 *shared, int slice)
+{
+    typedef typename Table::template staged<BLOCKS> staged;
+    const uint4 *from = Table::of_slice(layer, slice);
+#pragma unroll
+    for (int k = threadIdx.x; k < staged::ENTRIES; k += THREADS) copy_async(shared + k, from + staged::place(k));
+    copy_commit();
+}
+// By all threads, before the first filter.
+static __device__ __forceinline__ void await_table()
+{
+    copy_wait<0>();
     __syncthreads();
 }
 

@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(128, 1)
     const bool reports = sums && after_fused && step.gpu.neighbors.given_pairs ? last_to_search(step) : sum && s == 0;
     const int n_pairs = reports && threadIdx.x == 0 ? take_pair_counts(step.gpu) : 0; // known since the rows are
     pairs_of_atom pairs(step, there ? i : 0, after_fused && there);
-    const core_ahead core(step, call, s, sum);
+    const core_ahead core(step, call, s, sum, false);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
     __syncwarp(); // reconverge: lanes that diverged above would stay so
 #pragma unroll 1
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(1024)
 {
     const int s = blockIdx.x;
     const gpu_call call = *step.gpu.call;
-    const core_ahead core(step, call, s, true);
+    const core_ahead core(step, call, s, true, !after_fused);
 #pragma unroll 1
     for (int pass = after_fused ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
@@ -197,6 +197,18 @@ static __global__ void __launch_bounds__(1024)
         if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, core, keep);
     }
     if (step.gpu.stamps && s == 0 && threadIdx.x == 0) step.gpu.stamps[3 + 4 * step.n_layers] = gpu_timer();
+}
+
+// The repulsion in the energies of atoms, a warp for each: one thread would wait for its neighbors one after the other. On multiprocessors
+// that other kernels leave free.
+static __global__ void __launch_bounds__(128) core_kernel(const __grid_constant__ painn_gpu_step step, int unused)
+{
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, n = step.gpu.call->n_atoms;
+    for (int i = blockIdx.x * warps + threadIdx.x / 32; i < n; i += gridDim.x * warps) {
+        const float energy = step.gpu.neighbors.owned[i] ? core_of_atom(step, i, lane, 32) : 0.0f;
+        const float sum = sum_warp(energy);
+        if (lane == 0) step.core_energy[i] = sum;
+    }
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
@@ -215,9 +227,21 @@ bool painn_gpu_sums_separate(const painn_gpu_step *step, const gpu_plan *plan)
     return place_of_sums(step, plan) == DURING_BACKWARD;
 }
 
+// In dynamics energies are read only after a graph's last step.
+static bool sums_energies(const painn_gpu_step *step)
+{
+    return step->gpu.motion.n_atoms == 0 || step->gpu.motion.place + 1 == step->gpu.motion.n_steps;
+}
+
 static int threads_of_sums(const gpu_plan *plan)
 {
     return plan->n_atoms / plan->n_systems <= 512 ? 128 : 1024;
+}
+
+int painn_gpu_launch_core(const painn_gpu_step *step, void *stream)
+{
+    if (!step->core_radius || !sums_energies(step)) return 0;
+    return launch(core_kernel, PAINN_GPU_SPARE * PAINN_GPU_SPARE_BLOCKS, 128, 0, 1, 0, stream, *step, 0);
 }
 
 int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
@@ -242,8 +266,7 @@ template <int SLICES> static int launch_forces(const painn_gpu_step *step, const
         error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
                        plan->overlap, stream, *step, after_fused, apart ? 0 : blocks);
     if (apart) return error;
-    // In dynamics energies are read only after a graph's last step.
-    if (error == 0 && (!moves || step->gpu.motion.place + 1 == step->gpu.motion.n_steps))
+    if (error == 0 && sums_energies(step))
         error = launch(sums_kernel<SLICES>, plan->n_systems, threads_of_sums(plan), 0, 1, plan->overlap, stream, *step,
                        plan->forces, after_fused);
     return error;

@@ -160,15 +160,22 @@ static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gp
 {
     mlff_status status = MLFF_OK;
     CUDA_TRY(gpu_launch_neighbors(step, plan, stream), "launching the neighbor search");
-    if (plan->forces && !uses_fused_layers(e, step, plan)) {
+    const painn_gpu_step full = step_of(e, step, plan);
+    const int fused = uses_fused_layers(e, step, plan), SPARE_WARPS = 4 * PAINN_GPU_SPARE * PAINN_GPU_SPARE_BLOCKS;
+    if (plan->forces && !fused) {
         cudaStream_t side = stream_of_search(e, step, plan, stream);
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
-        CUDA_TRY(gpu_launch_reverse(step, plan, side), "launching the reverse pairs");
+        gpu_plan search = *plan;
+        if (side == e->side && search.n_atoms > SPARE_WARPS)
+            search.n_atoms = SPARE_WARPS; // for the grid: its warps walk over all rows
+        CUDA_TRY(gpu_launch_reverse(step, &search, side), "launching the reverse pairs");
+        CUDA_TRY(painn_gpu_launch_core(&full, side), "launching the core repulsion");
         CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
+    } else if (!fused) {
+        CUDA_TRY(painn_gpu_launch_core(&full, stream), "launching the core repulsion");
     }
     if (!computes_fewer(e, step, plan)) return MLFF_OK;
-    const painn_gpu_step full = step_of(e, step, plan);
     CUDA_TRY(cudaMemsetAsync(full.reach, 0, sizeof *full.reach * ((size_t)full.n_layers + 1), stream), "launching the ghosts");
     CUDA_TRY(painn_gpu_launch_ghosts(&full, plan, !e->has_halo, stream), "launching the ghosts");
 done:
@@ -362,6 +369,7 @@ static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
                                      {"last_neighbor_kernel", "forward/neighbors"},
                                      {"clear_ghosts_kernel", "forward/neighbors"},
                                      {"sums_kernel", "sums"},
+                                     {"core_kernel", "sums"},
                                      {"set_edges", "train/gather"},
                                      {"begin", "train/gather"},
                                      {"gather", "train/gather"},

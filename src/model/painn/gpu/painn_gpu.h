@@ -120,6 +120,7 @@ typedef struct painn_gpu_step {
     float *sender;  /* [n_atoms][F/16][6][16] x̄, μ̄ */
     float *saved;   /* [layers][10][n_atoms/16][F/8][32][4] */
     float *edge_gradient; /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
+    float *core_energy;   /* [n_atoms] of the core repulsion, model units; except after fused layers, where the sums compute it */
     float *raw_energy;    /* [F/16][n_atoms] sums over 8 hidden features of the readout, without its bias */
     /* With ghosts (painn_ghosts.cu), of the first atoms, at most k edges away from an owned one: their number, and the call with these
      * alone, in whole tiles. */
@@ -134,6 +135,9 @@ typedef struct painn_gpu_step {
 /* gpu_plan.edge_mode: blocks that walk over atoms, their slice of the filter table in shared memory; or a block for each row's slice,
  * for few atoms, or if the table does not fit; or as the first, four rows a warp, for batches of small molecules. */
 enum { PAINN_GPU_TABLE_SHARED = 1, PAINN_GPU_ROW_BLOCK, PAINN_GPU_SHORT_ROWS };
+
+/* Multiprocessors that kernels of edges leave free in the first and the last mode, for kernels of other streams. */
+enum { PAINN_GPU_SPARE = 4, PAINN_GPU_SPARE_BLOCKS = 16 /* of 128 threads on each */ };
 
 /* gpu_plan.fused, clusters of the fused layers: one cluster with the blocks of two tiles; a tile's blocks for one tile, or for two. */
 enum { PAINN_GPU_CLUSTER_OF_TWO = 1, PAINN_GPU_ONE_TILE, PAINN_GPU_TWO_TILES };
@@ -150,6 +154,8 @@ int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, voi
 /* Whether energies are summed by a separate painn_gpu_launch_sums once those of the last layer are known. */
 bool painn_gpu_sums_separate(const painn_gpu_step *step, const gpu_plan *plan);
 int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
+/* Without fused layers: energies of the core repulsion, after the neighbor rows; nothing if the model has none or the step sums no energies. */
+int painn_gpu_launch_core(const painn_gpu_step *step, void *stream);
 /* after_fused: follows the fused layers and searches for the pairs' reverses itself. */
 int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream);
 /* Parts of the above, compiled separately. */

@@ -491,6 +491,7 @@ size_t painn_gpu_arena(painn_gpu_step *step, void *base)
     PLACE(sender, n * 6 * F * real);
     PLACE(saved, n * PAINN_GPU_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
+    PLACE(core_energy, n * real);
     PLACE(raw_energy, n * slices * real);
     PLACE(reach, ((size_t)step->n_layers + 1) * sizeof(int32_t));
     PLACE(calls, ((size_t)step->n_layers + 1) * sizeof(gpu_call));
