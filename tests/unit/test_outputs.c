@@ -169,6 +169,7 @@ static void test_direct_forces(void **state)
     assert_true(two_stresses[11] == 16.0 * 6);
     assert_refused(mlff_evaluator_compute(evaluator, &two, &(mlff_results){.virials = virials, .location = MLFF_DEVICE_MEMORY}),
                    "host only");
+    assert_int_equal(mlff_evaluator_compute(evaluator, NULL, &(mlff_results){.virials = virials}), MLFF_ERR_USAGE);
 
     water->periodic[0] = 0; // without a volume there is no stress
     assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.stresses = stress, .virials = virial}));

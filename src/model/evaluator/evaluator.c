@@ -306,8 +306,8 @@ bool evaluator_expect_magnitudes(mlff_evaluator *e, bool expected)
     return before;
 }
 
-// Of a model that predicts its stress. Without an array of their own stresses are computed into the first numbers of the virials' array: from
-// the last system on none is overwritten before it is read.
+// Of a model that predicts its stress. If the caller wants no stresses, they are computed into the array of virials, which is then filled
+// from the last system to the first: no stress is overwritten before it is read.
 static mlff_status compute_predicted_virials(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_results predicted = *results;
@@ -318,12 +318,13 @@ static mlff_status compute_predicted_virials(mlff_evaluator *e, const mlff_batch
     predicted.virials = NULL;
     if (!predicted.stresses) predicted.stresses = results->virials;
     const mlff_status status = mlff_evaluator_compute(e, batch, &predicted);
-    for (int s = batch->n_systems - 1; s >= 0 && status == MLFF_OK; s--) {
+    if (status != MLFF_OK) return status; // `batch` may be NULL
+    for (int s = batch->n_systems - 1; s >= 0; s--) {
         double stress[6];
         memcpy(stress, predicted.stresses + 6 * (size_t)s, sizeof stress);
         assemble_virial(batch, s, stress, results->virials + 9 * (size_t)s);
     }
-    return status;
+    return MLFF_OK;
 }
 
 mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)

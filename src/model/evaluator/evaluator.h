@@ -59,8 +59,8 @@ mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics
 bool evaluator_can_integrate(const mlff_evaluator *evaluator, mlff_ensemble ensemble);
 /* Warns if the forces are not the derivative of the energy, with what follows from it. */
 void evaluator_warn_not_conservative(const mlff_evaluator *evaluator, const char *consequence);
-/* Whether energies that float32 cannot hold are no news, as where atoms are pressed into each other on purpose: they are warned of once
- * otherwise. Returns what held before. */
+/* While `expected`, there is no warning of energies that float32 cannot hold: atoms are pressed into each other on purpose. Otherwise the
+ * first one is warned of. Returns the setting before. */
 bool evaluator_expect_magnitudes(mlff_evaluator *evaluator, bool expected);
 #define EVALUATOR_ENERGY_DRIFTS "the total energy is not conserved in NVE dynamics"
 
