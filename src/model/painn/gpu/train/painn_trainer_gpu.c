@@ -160,12 +160,21 @@ static mlff_status take_element_sums(painn_trainer *t, train_sums *sums_out)
     mlff_status status = MLFF_OK;
     painn_train_elements e;
     CUDA_TRY(cuda_copy(&e, t->element_sums, sizeof e, cudaMemcpyDeviceToHost), "copying sums from the GPU");
-    CUDA_TRY(cudaMemset(t->element_sums, 0, sizeof e), "clearing sums");
-    CUDA_TRY(cuda_wait(0, 0), "clearing sums");
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
         sums_out->force_by_element[z] = e.absolute[z];
         sums_out->n_by_element[z] = (int64_t)e.n_components[z];
     }
+done:
+    return status;
+}
+
+// Sums of evaluations: one that failed may have left some.
+static mlff_status clear_evaluation_sums(painn_trainer *t)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(cudaMemset(t->evaluation_sums, 0, sizeof *t->evaluation_sums), "clearing sums");
+    CUDA_TRY(cudaMemset(t->element_sums, 0, sizeof *t->element_sums), "clearing sums");
+    CUDA_TRY(cuda_wait(0, 0), "clearing sums");
 done:
     return status;
 }
@@ -191,6 +200,7 @@ static mlff_status evaluate(train_backend *backend, const train_set *data, const
     if (!frames) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluation");
     for (int64_t k = 0; k < data->n_frames; k++) frames[k] = (int32_t)k;
     PLUGIN_TRY(wait(t));
+    PLUGIN_TRY(clear_evaluation_sums(t));
     const painn_gpu_set *from = &t->training;
     if (data != t->training.set) {
         PLUGIN_TRY(painn_gpu_set_upload(&t->evaluation, data));
