@@ -65,7 +65,7 @@ typedef struct gpu_gradient_source {
     int32_t rows_per_atom, n_sums, branch;
 } gpu_gradient_source;
 
-enum { GPU_GRADIENT_SOURCES = 16 }; /* layers that share a tensor, in each branch */
+enum { GPU_GRADIENT_SOURCES = 16 }; /* of a tensor, at most: layers that share it, times branches */
 
 /* One tensor, or a part of one, and its gradient: n_rows × n_columns elements from `offset` on in the vector of weights. In partial sums, which
  * begin at a multiple of four floats, they stand column by column, one row as it is; where they are no multiple of four, unused floats follow. */

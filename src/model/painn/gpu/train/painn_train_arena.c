@@ -147,6 +147,7 @@ static void place_step(placer *p, painn_train_step *s)
 enum { MAX_PARTS = 11 * PAINN_TRAIN_MAX_LAYERS + 4 + MLFF_MAX_ATOMIC_NUMBER };
 
 _Static_assert((int)PAINN_TRAIN_MAX_JOBS <= (int)GPU_WEIGHT_JOBS, "one launch has all jobs");
+_Static_assert((int)GPU_TRAIN_BRANCHES *(int)PAINN_TRAIN_MAX_LAYERS <= (int)GPU_GRADIENT_SOURCES, "sources of a shared tensor");
 
 typedef struct gradient_tables {
     gpu_weight_job job[GPU_TRAIN_BRANCHES * PAINN_TRAIN_MAX_JOBS];
