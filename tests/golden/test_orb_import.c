@@ -106,7 +106,7 @@ static void names_say_what_the_file_does_not(void **state)
     } cases[] = {{"orb-v3-direct-20-omat-20250404.ckpt", "20", ""},
                  {"orb-v3-direct-inf-omat-20250404.ckpt", "120", ""},
                  {"separate-d3-3layer.ckpt", "120", "dispersion correction alone"},
-                 {"mine.ckpt", "120", "120 are taken; if it was 20"}};
+                 {"mine.ckpt", "120", "120 are taken; if it was trained with 20"}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char warnings[SUPPORT_WARNING_BYTES] = "";
         const char *key, *value, *cap = "";

@@ -39,7 +39,7 @@ static mlff_status check_virials(const mlff_model *model, const mlff_system *sys
         "%s (%s) has no virial, which the i-PI protocol carries with every step: its forces are not the derivative of "
         "its energy, and %s; use mlff md",
         info.name, info.architecture,
-        outputs & MLFF_OUTPUT_STRESS ? "it predicts a stress of systems alone that repeat along three axes"
+        outputs & MLFF_OUTPUT_STRESS ? "it predicts a stress only for systems that repeat along three axes"
                                      : "it predicts no stress");
 }
 

@@ -183,9 +183,8 @@ static void ani_destroy(mlff_model *model)
 static const model_published published[] = {
     {{"fennol-ani2x", "ani2x", "ani-2x"},
      "its weights are public (MIT): ani-2x_8x.info and the files it names, in the folder resources of "
-     "github.com/aiqm/ani-model-zoo; then: mlff import ani-2x_8x.info --install fennol-ani2x; untrained, to measure speed: mlff "
-     "new "
-     "--arch fennol-ani2x -o FILE",
+     "github.com/aiqm/ani-model-zoo; then: mlff import ani-2x_8x.info --install fennol-ani2x; untrained, to measure speed: "
+     "mlff new --arch fennol-ani2x -o FILE",
      NULL},
     {.names = {NULL}}};
 

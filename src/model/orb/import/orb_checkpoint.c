@@ -139,8 +139,7 @@ static int max_neighbors(const reader *r, const char *file_name, bool v3, bool c
             r->path);
     else if (!conditioned && !strstr(file_name, "-inf-"))
         base_warn("%s: how many neighbors it was trained with is not in the file, nor -20- or -inf- in its name; 120 are taken; "
-                  "if it was 20 "
-                  "(a fine-tuned model of 20, for example), rename the file to NAME-20-.ckpt",
+                  "if it was trained with 20, rename the file to NAME-20-.ckpt",
                   r->path);
     return 120;
 }
