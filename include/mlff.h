@@ -178,8 +178,9 @@ typedef struct mlff_results {
     double *atom_energies; /* [n_atoms] eV, offsets included; 0 for ghosts */
     double *forces;        /* [n_atoms][3] eV/Å, on ghosts too */
     double *stresses;      /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
-    double *virials; /* [n_systems][9] eV, -dE/dstrain, also without a cell. Of a model with MLFF_OUTPUT_STRESS alone -V times the
-                             * stress that it predicts, as that is known, into host arrays */
+    /* [n_systems][9] eV, -dE/dstrain, also without a cell. Of a model that predicts its stress (MLFF_OUTPUT_STRESS without
+     * MLFF_OUTPUT_VIRIALS) -V times that stress, NaN where not all three axes are periodic, in host arrays only. */
+    double *virials;
     mlff_location location; /* where all of them live */
     /* Of an ensemble, into host arrays; with any of them the call runs every member alone as well. Deviations are standard
      * deviations over the members (n - 1 in the denominator; NaN for one member): the ensemble's uncertainty. */

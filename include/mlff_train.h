@@ -199,8 +199,8 @@ MLFF_API mlff_status mlff_samples_add(mlff_samples *samples, const mlff_system *
  * mlff_system_check, naming the frame. */
 MLFF_API mlff_status mlff_samples_read(mlff_samples *samples, const char *path);
 /* Adds what a name stands for: a built-in system (mlff_builders) of about n_atoms (0: its own default) with its name as origin, or
- * all frames of a file, with the file's name and, where there are several, the frame's number. A built-in system is neutral with paired
- * electrons, which it says if the teacher (or NULL) depends on charge and spin. Fails as mlff_system_build and mlff_samples_read. */
+ * all frames of a file, with the file's name and, where there are several, the frame's number. A built-in system gets charge 0 and spin 1
+ * if the teacher (may be NULL) depends on them. Fails as mlff_system_build and mlff_samples_read. */
 MLFF_API mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *teacher, const char *name, int n_atoms,
                                             uint64_t seed);
 /* Writes extended XYZ, without labels. Fails as mlff_writer_open. */

@@ -63,7 +63,7 @@ typedef struct train_sums {
     double force_absolute, force_square;   /* Σ over components, of n_force_components */
     double stress_absolute;                /* Σ over 9 components, of n_stresses frames */
     int64_t n_energies, n_force_components, n_stresses;
-    double force_by_element[MLFF_MAX_ATOMIC_NUMBER + 1]; /* the part of force_absolute by atomic number; of a GPU's steps 0 */
+    double force_by_element[MLFF_MAX_ATOMIC_NUMBER + 1]; /* the part of force_absolute by atomic number; 0 for steps on a GPU */
     int64_t n_by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
     bool finite; /* false: some loss or gradient was not finite; weights were left as before that step */
 } train_sums;
