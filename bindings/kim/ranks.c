@@ -11,6 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "words.h"
+
 // The first variable that holds a number; `otherwise` where none does.
 static int read_first(const char *const *names, int otherwise)
 {
@@ -85,7 +87,6 @@ static void keep_reason(char *reason, size_t reason_bytes)
 mlff_status ranks_evaluator(const char *wanted, const mlff_model *model, mlff_evaluator_options *options, char text[RANKS_TEXT],
                             mlff_evaluator **evaluator_out)
 {
-    static const char *const precisions[] = {"", "float32", "float64", "tf32", "bf16"}; // by mlff_precision
     char device[16], threads[32] = "", reason[400] = "";
     mlff_device gpu;
     mlff_evaluator_info info;
@@ -105,7 +106,7 @@ mlff_status ranks_evaluator(const char *wanted, const mlff_model *model, mlff_ev
     mlff_device_text(info.device, device, sizeof device);
     if (info.n_threads > 0)
         snprintf(threads, sizeof threads, ", %d CPU thread%s", info.n_threads, info.n_threads == 1 ? "" : "s");
-    snprintf(text, RANKS_TEXT, "%s, %s%s%s%s%s", device, precisions[info.precision ? info.precision : MLFF_FLOAT32], threads,
+    snprintf(text, RANKS_TEXT, "%s, %s%s%s%s%s", device, words_of_precision(info.precision), threads,
              reason[0] ? " (device auto: " : "", reason, reason[0] ? ")" : "");
     return MLFF_OK;
 }

@@ -7,11 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const precisions[] = {"float32", "float64", "tf32", "bf16"}; // in the order of mlff_precision, from float32
+
+const char *words_of_precision(mlff_precision precision)
+{
+    return precisions[precision ? precision - MLFF_FLOAT32 : 0];
+}
+
 mlff_status words_precision(const char *origin, const char *word, mlff_precision *precision_out)
 {
-    static const char *const names[] = {"float32", "float64", "tf32", "bf16"}; // in the order of mlff_precision
     for (int k = 0; k < 4; k++)
-        if (strcmp(word, names[k]) == 0) {
+        if (strcmp(word, precisions[k]) == 0) {
             *precision_out = (mlff_precision)(MLFF_FLOAT32 + k);
             return MLFF_OK;
         }

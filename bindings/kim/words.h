@@ -9,6 +9,8 @@
 
 /* "float32", "float64", "tf32" or "bf16"; `origin` names it in the error. Fails with MLFF_ERR_USAGE. */
 mlff_status words_precision(const char *origin, const char *word, mlff_precision *precision_out);
+/* Its word; of the default, 0, "float32". */
+const char *words_of_precision(mlff_precision precision);
 
 /* "images" or "atoms"; `origin` names it in the error. Fails with MLFF_ERR_USAGE. */
 mlff_status words_ghosts(const char *origin, const char *word, bool *are_images_out);

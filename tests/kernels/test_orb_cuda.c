@@ -136,23 +136,39 @@ static void check_system(const char *what, const mlff_model *model, mlff_evaluat
     mlff_system_destroy(system);
 }
 
-static void test_tiles_and_precisions(void **state)
+typedef struct random_system {
+    int n_atoms, periodic;
+    double closest; // Å
+    uint64_t seed;
+} random_system;
+
+// The systems with every plan and in every precision of a GPU.
+static void check_plans(const char *what, const mlff_model *model, const char *const *plans, size_t n_plans,
+                        const random_system *systems, size_t n_systems)
 {
-    (void)state;
-    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
-    if (!have_gpu()) return;
-    mlff_model *model = small_model("orb-v2", 3);
-    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
+    for (size_t t = 0; t < n_plans; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
             if (p == MLFF_FLOAT64) continue;
-            char what[64];
-            assert_int_equal(setenv("MLFF_CUDA_PLAN", tiles[t], 1), 0);
+            char text[64];
+            assert_int_equal(setenv("MLFF_CUDA_PLAN", plans[t], 1), 0);
             mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
-            snprintf(what, sizeof what, "%s, precision %d, 5 atoms", tiles[t], p);
-            check_system(what, model, gpu, (mlff_precision)p, support_random_system(5, 0, 1.0, 2));
+            snprintf(text, sizeof text, "%s, %s, precision %d", what, plans[t], p);
+            for (const random_system *s = systems; s < systems + n_systems; s++)
+                check_system(text, model, gpu, (mlff_precision)p,
+                             support_random_system(s->n_atoms, s->periodic, s->closest, s->seed));
             mlff_evaluator_destroy(gpu);
         }
     unsetenv("MLFF_CUDA_PLAN");
+}
+
+static void test_tiles_and_precisions(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
+    static const random_system systems[] = {{5, 0, 1.0, 2}};
+    if (!have_gpu()) return;
+    mlff_model *model = small_model("orb-v2", 3);
+    check_plans("5 atoms", model, plans, sizeof plans / sizeof *plans, systems, 1);
     mlff_model_destroy(model);
 }
 
@@ -161,24 +177,13 @@ static void test_tiles_and_precisions(void **state)
 static void test_networks(void **state)
 {
     (void)state;
-    static const char *const tiles[] = {"tile=5", "tile=7", "tile=8"};
+    static const char *const plans[] = {"tile=5", "tile=7", "tile=8"};
+    static const random_system systems[] = {{14, 1, 1.2, 3}, {1, 0, 1.0, 5}, {14, 0, 1.2, 3}};
     if (!have_gpu()) return;
     mlff_model *model;
     assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; seed=17"));
     with_norms(model);
-    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
-        for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
-            if (p == MLFF_FLOAT64) continue;
-            char what[64];
-            assert_int_equal(setenv("MLFF_CUDA_PLAN", tiles[t], 1), 0);
-            mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
-            snprintf(what, sizeof what, "networks, %s, precision %d", tiles[t], p);
-            check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 1, 1.2, 3));
-            check_system(what, model, gpu, (mlff_precision)p, support_random_system(1, 0, 1.0, 5));
-            check_system(what, model, gpu, (mlff_precision)p, support_random_system(14, 0, 1.2, 3));
-            mlff_evaluator_destroy(gpu);
-        }
-    unsetenv("MLFF_CUDA_PLAN");
+    check_plans("networks", model, plans, sizeof plans / sizeof *plans, systems, sizeof systems / sizeof *systems);
     mlff_model_destroy(model);
 }
 

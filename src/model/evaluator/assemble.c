@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/voigt.h"
+
 // ---- forces -----------------------------------------------------------------------------------------------------
 
 // F_i = Σ g over the row of i − Σ g over the pairs that end in i.
@@ -53,9 +55,7 @@ void assemble_stress(const mlff_batch *batch, int system, const double virial[9]
 
 void assemble_virial(const mlff_batch *batch, int system, const double stress[6], double virial[9])
 {
-    static const int component[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2};
-    const double volume = volume_of(batch, system);
-    for (int k = 0; k < 9; k++) virial[k] = -volume * stress[component[k]];
+    voigt_virial(volume_of(batch, system), stress, virial);
 }
 
 // Virial −dE/dε = −Σ g ⊗ r of each system, and from it the stress (dE/dε)/V.

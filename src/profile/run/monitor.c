@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/voigt.h"
 #include "run.h"
 
 enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000, WINDOW = 32, LIGHT_TIMED = 32, PACE_EVERY = 32 };
@@ -109,14 +110,12 @@ mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double
 
 mlff_status mlff_monitor_virial(void *monitor, const mlff_system *system, double *energy, double *forces, double *virial)
 {
-    static const int voigt[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2};
     mlff_monitor *m = monitor;
     if (!(m->r.callable.properties & MLFF_STRESS))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "monitor: %s has no stress, which constant pressure needs", m->r.callable.name);
     m->r.wanted |= MLFF_STRESS;
     const mlff_status status = mlff_monitor_forces(monitor, system, energy, forces);
-    const double volume = mlff_system_volume(system);
-    for (int k = 0; k < 9; k++) virial[k] = -volume * m->r.stress[voigt[k]];
+    voigt_virial(mlff_system_volume(system), m->r.stress, virial);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "atoms/neighbors.h"
+#include "base/voigt.h"
 #include "device/team.h"
 #include "model/evaluator/core_repulsion.h"
 
@@ -40,8 +41,6 @@ typedef struct builder {
     double *vectors, *volume, *energy, *forces, *stress, *atom_energies, *weight, *probe_step;
     size_t neighbor_capacity, reverse_capacity, vector_capacity;
 } builder;
-
-static const int voigt_index[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2}; // full 3×3 from xx yy zz yz xz xy
 
 void train_set_free(train_set *set)
 {
