@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(128, 1)
     const bool reports = sums && after_fused && step.gpu.neighbors.given_pairs ? last_to_search(step) : sum && s == 0;
     const int n_pairs = reports && threadIdx.x == 0 ? take_pair_counts(step.gpu) : 0; // known since the rows are
     pairs_of_atom pairs(step, there ? i : 0, after_fused && there);
-    const core_ahead core(step, call, s, sum, false);
+    const core_ahead core(step, call, s, sum, !after_fused);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
     __syncwarp(); // reconverge: lanes that diverged above would stay so
 #pragma unroll 1
