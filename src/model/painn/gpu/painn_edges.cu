@@ -75,6 +75,9 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
     if (in_shared) request_table<value_table<true, fast>, BLOCKS, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    // The search, which the first layer follows, stores the call and lets this kernel start before. Above, rows are read before the features
+    // are awaited.
+    if (first_layer) begin_stage(step.gpu, stage_message(l));
     edge_tasks task(SLICES, step.gpu.call->n_atoms, in_shared);
     value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
@@ -88,8 +91,6 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
     float *prime = step.prime + (task.slice * 4 + quarter) * 16 + f;
     edge_chunk next;
     edge_view<BLOCKS, false> e;
-    // For layer 1 and above, rows are read before the features are awaited.
-    if (first_layer) begin_stage(step.gpu, stage_message(l));
     if (task.atom < task.end) next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, task.atom, 0);
     if (!first_layer) begin_stage(step.gpu, stage_message(l));
     if (in_shared) await_table();
