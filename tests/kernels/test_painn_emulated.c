@@ -92,7 +92,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const gpu_plan *shape, int 
     painn_gpu_plan_rows(&plan, step->n_features);
     int error = gpu_launch_neighbors(&step->gpu, &plan, NULL);
     if (!plan.fused) error |= gpu_launch_reverse(&step->gpu, &plan, NULL);
-    if (!plan.fused) error |= painn_gpu_launch_core(step, NULL);
+    if (!plan.fused) error |= painn_gpu_launch_core(step, &plan, NULL);
     if (plan.fused) {
         assert_true(painn_gpu_prepare_fused(step, plan.fused) > 0);
         error |= painn_gpu_launch_fused(step, &plan, NULL);

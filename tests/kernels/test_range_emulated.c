@@ -103,6 +103,43 @@ static void test_host(void **state)
         }
 }
 
+static double stage_ns(const mlff_stage *stages, const double *time_ns, int n, const char *name)
+{
+    for (int k = 0; k < n; k++)
+        if (strcmp(stages[k].name, name) == 0) return time_ns[k];
+    fail_msg("no stage %s", name);
+    return 0;
+}
+
+// The time of the computation that was given up is a stage of its own: not of the inputs, which a copy of five atoms is.
+static void test_stage(void **state)
+{
+    (void)state;
+    for (double factor = 1; factor <= 1e5; factor *= 1e5) {
+        scene s;
+        make_scene(&s, 32, factor);
+        mlff_evaluator *evaluator = create_on(s.model, MLFF_CUDA, MLFF_FLOAT32);
+        int n;
+        double time_ns[64];
+        assert_ok(mlff_evaluator_stage_clock_set(evaluator, 1));
+        for (int call = 0; call < 2; call++) {
+            support_results got = support_compute(evaluator, &s.batch);
+            support_results_free(&got);
+        }
+        const mlff_stage *stages = mlff_evaluator_stages(evaluator, &n);
+        assert_true(n <= 64);
+        mlff_evaluator_stage_times(evaluator, time_ns);
+        const double repeated = stage_ns(stages, time_ns, n, "repeated"), inputs = stage_ns(stages, time_ns, n, "inputs");
+        if (factor > 1)
+            assert_true(repeated > 10 * inputs); // an emulated step takes milliseconds
+        else
+            assert_true(repeated == 0);
+        assert_true(inputs > 0);
+        mlff_evaluator_destroy(evaluator);
+        free_scene(&s);
+    }
+}
+
 // ANI: the first layer's weights times 100 and 10,000 give activations of up to some 10² and 10⁵; the latter are repeated with a smaller
 // scale factor. In two systems of one batch, one of them without such activations: a lone atom, whose AEV is zero.
 static void test_ani(void **state)
@@ -252,7 +289,8 @@ int main(void)
         printf("skipped: MLFF_CUDA_PLUGIN does not name the emulated plugin\n");
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_host), cmocka_unit_test(test_ani), cmocka_unit_test(test_limit),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_host),   cmocka_unit_test(test_stage),
+                                       cmocka_unit_test(test_ani),    cmocka_unit_test(test_limit),
                                        cmocka_unit_test(test_device), cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

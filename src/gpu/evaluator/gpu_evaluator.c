@@ -500,6 +500,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
         CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
         times.waited = gpu_evaluator_host_clock(e);
         PLUGIN_TRY(examine(e, batch, &wanted, &times, &again));
+        if (again) times.repeated += gpu_evaluator_host_clock(e) - times.filled;
     }
     if (!on_device) gpu_evaluator_take_results(e, batch, results);
     if (e->clock_on) {

@@ -19,8 +19,9 @@ typedef struct captured_graph {
 /* Times of the host's clock in a call, ns. */
 typedef struct host_times {
     int64_t begun, filled, enqueued, waited,
-        taken;      // entered; inputs are ready; the step is enqueued; it is complete; results copied
-    int64_t agreed; // of the last part: the wait for others' answer whether the step is repeated, ns
+        taken;        // entered; inputs are ready; the step is enqueued; it is complete; results copied
+    int64_t repeated; // of the first part: computations that were given up, ns
+    int64_t agreed;   // of the last part: the wait for others' answer whether the step is repeated, ns
 } host_times;
 
 /* The model's part of an evaluator. */

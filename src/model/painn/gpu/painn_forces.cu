@@ -199,8 +199,8 @@ static __global__ void __launch_bounds__(1024)
     if (step.gpu.stamps && s == 0 && threadIdx.x == 0) step.gpu.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
 
-// The repulsion in the energies of atoms, a warp for each: one thread would wait for its neighbors one after the other. On multiprocessors
-// that other kernels leave free.
+// The repulsion in the energies of atoms, a warp for each: one thread would wait for its neighbors one after the other. With fewer warps than
+// atoms, on multiprocessors that other kernels leave free, a warp walks over several.
 static __global__ void __launch_bounds__(128) core_kernel(const __grid_constant__ painn_gpu_step step, int unused)
 {
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, n = step.gpu.call->n_atoms;
@@ -238,10 +238,10 @@ static int threads_of_sums(const gpu_plan *plan)
     return plan->n_atoms / plan->n_systems <= 512 ? 128 : 1024;
 }
 
-int painn_gpu_launch_core(const painn_gpu_step *step, void *stream)
+int painn_gpu_launch_core(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
 {
     if (!step->core_radius || !sums_energies(step)) return 0;
-    return launch(core_kernel, PAINN_GPU_SPARE * PAINN_GPU_SPARE_BLOCKS, 128, 0, 1, 0, stream, *step, 0);
+    return launch(core_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, 0, stream, *step, 0);
 }
 
 int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream)

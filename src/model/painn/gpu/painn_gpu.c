@@ -170,10 +170,10 @@ static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gp
         if (side == e->side && search.n_atoms > SPARE_WARPS)
             search.n_atoms = SPARE_WARPS; // for the grid: its warps walk over all rows
         CUDA_TRY(gpu_launch_reverse(step, &search, side), "launching the reverse pairs");
-        CUDA_TRY(painn_gpu_launch_core(&full, side), "launching the core repulsion");
+        CUDA_TRY(painn_gpu_launch_core(&full, &search, side), "launching the core repulsion");
         CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
     } else if (!fused) {
-        CUDA_TRY(painn_gpu_launch_core(&full, stream), "launching the core repulsion");
+        CUDA_TRY(painn_gpu_launch_core(&full, plan, stream), "launching the core repulsion");
     }
     if (!computes_fewer(e, step, plan)) return MLFF_OK;
     CUDA_TRY(cudaMemsetAsync(full.reach, 0, sizeof *full.reach * ((size_t)full.n_layers + 1), stream), "launching the ghosts");

@@ -155,7 +155,7 @@ int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, voi
 bool painn_gpu_sums_separate(const painn_gpu_step *step, const gpu_plan *plan);
 int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Without fused layers: energies of the core repulsion, after the neighbor rows; nothing if the model has none or the step sums no energies. */
-int painn_gpu_launch_core(const painn_gpu_step *step, void *stream);
+int painn_gpu_launch_core(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
 /* after_fused: follows the fused layers and searches for the pairs' reverses itself. */
 int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream);
 /* Parts of the above, compiled separately. */
