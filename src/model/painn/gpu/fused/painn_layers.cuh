@@ -42,7 +42,8 @@ template <int F, int TILES, bool paired> static int fused_bytes(const painn_gpu_
 {
     return (TILES * operand_places<F>::OPERANDS + operand_places<F>::RING) * piece_bytes + FUSED_WARPS * 2 * 32 * 16 +
            TILES * (tile_floats<TILES> * 4 + step->n_layers * PAINN_GPU_SAVED * 32 * 16) +
-           step->n_products * (int)(TILES * sizeof(product_barriers) + sizeof(painn_gpu_product)) + (paired ? NEAR_BYTES : 0);
+           step->n_products * (int)(TILES * sizeof(product_barriers) + sizeof(painn_gpu_product)) +
+           2 * step->n_layers * (int)sizeof(uint64_t) + (paired ? NEAR_BYTES : 0);
 }
 
 // Weights of 16 features and 16 of k, for all lanes, as operand A.
@@ -95,6 +96,7 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
     float *near;       // paired: the exchanged features of all atoms
     product_barriers *barriers, *weights; // of the current tile; of the first tile, which has the barriers of weights
     painn_gpu_product *products;
+    uint64_t *released; // for each exchange but the last: all blocks of the tile have read their operands
     int lane, warp, rank, first;
     int n_atoms, n_clusters;           // clusters that have atoms
     int first_peer;                    // rank in the cluster of the tile's first block
@@ -112,6 +114,7 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
         values = near + (paired ? NEAR_BYTES / 4 : 0);
         weights = (product_barriers *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_GPU_SAVED * 32 * 4));
         products = (painn_gpu_product *)(weights + TILES * s.n_products);
+        released = (uint64_t *)(products + s.n_products);
         lane = threadIdx.x % 32;
         warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // so the compiler knows that it is the same in all lanes
         row += warp * 2 * 32;
@@ -163,6 +166,7 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
                 mbarrier_init(&g.done, p.warps);
             }
         }
+        for (int k = warp; lane == 0 && k < 2 * step.n_layers - 2; k += FUSED_WARPS) mbarrier_init(&released[k], BLOCKS);
         for (int k = warp; paired && lane == 0 && k < 2 * step.n_layers - 1; k += FUSED_WARPS)
             mbarrier_init_bytes(near_barrier(k), near_pieces(k) * 16);
         if (paired && threadIdx.x < 2 * NEAR_ROW)
@@ -393,15 +397,29 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
     {
         return step.exchange_count + rank * PAINN_GPU_COUNTER_STRIDE;
     }
+    // The exchange keeps blocks of one rank together, not those of one tile: one of these may still read operands where another would store
+    // the sums of the next message. So each tells all when its warps have read theirs, before an exchange, and sums wait for that. By the lanes
+    // of one warp.
+    __device__ __forceinline__ void release_operands(int exchange) const
+    {
+        if (warp == WARP_FETCH && lane < BLOCKS && exchange < 2 * step.n_layers - 2)
+            mbarrier_arrive_at(cluster_map(&released[exchange], first_peer + lane));
+    }
+    __device__ __forceinline__ void wait_for_operands(int exchange) const
+    {
+        mbarrier_wait(&released[exchange], 0);
+    }
     // Exchange between all blocks of one rank, which have the same features; no other block reads them. A layer's input is also stored in
     // `array`, for the backward pass.
     __device__ __forceinline__ void exchange_features(int exchange)
     {
         if (!paired) {
             grid_barrier(exchange_counter(), n_clusters, blockIdx.x < BLOCKS, phase);
+            release_operands(exchange);
             return;
         }
         __syncthreads();
+        release_operands(exchange);
         const bool input = exchange < step.n_layers - 1;
         const bool two = n_atoms > PAINN_GPU_TILE_ATOMS;
         if ((int)threadIdx.x < near_pieces(exchange)) {

@@ -388,7 +388,10 @@ template <typename Numbers, int F, int TILES, bool paired> struct layers : fused
             mine.y += before.y;
         }
         *(float2 *)(sums + share_of_edges() * EDGE_SUMS + at) = mine;
-        if (first_layer) cluster_wait(); // until all blocks have initialized their barriers
+        if (first_layer)
+            cluster_wait(); // until all blocks have initialized their barriers
+        else
+            block::wait_for_operands(l - 1);
         __syncthreads();
         const int c = sent_sum(), n = product_of(l, TO_V);
         send_sum(c == 0 ? early_barrier(n + 1) : operand_barrier(n), c == 0 ? AT_Q : AT_A + (c - 1) * UNIT);
@@ -475,6 +478,7 @@ template <typename Numbers, int F, int TILES, bool paired> struct layers : fused
             }
             *(float2 *)(sums + share + (2 + quarter) * FEATURES + at) = mine[1];
         }
+        block::wait_for_operands(exchange);
         __syncthreads();
         if (sent_sum() < 3) send_sum(operand_barrier(adjoint_of(l, TO_H_BAR)), AT_A + sent_sum() * UNIT);
     }
