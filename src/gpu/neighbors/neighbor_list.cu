@@ -266,7 +266,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
                     team = together ? row_group{row, 0, (int)blockDim.x, 0} : group;
     char *own = (char *)shared + (together ? 0 : number * each);
     begin_rows(step);
-    make_row<moves>(step, group, team, own, (char *)shared + fused_search_bytes(atoms) + number * each, room);
+    make_row<moves, BLOCKS == 1>(step, group, team, own, (char *)shared + fused_search_bytes(atoms) + number * each, room);
     wait_for_previous();
 }
 
@@ -453,9 +453,11 @@ static int launch_fused_search(const gpu_step *step, const gpu_plan *plan, const
                                void *stream)
 {
     const int cluster = row_cluster_of(plan);
-    void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? fused_search_kernel<FUSED_FEW, 1, true>
-                                                         : shape.many         ? fused_search_kernel<FUSED_MANY, 3, false>
-                                                                              : fused_search_kernel<FUSED_FEW, 1, false>;
+    // With many blocks none waits long for the integrator: a dry run would only add to their work.
+    void (*const kernel)(gpu_step, int, int, int, int) =
+        shape.many ? step->follows_motion ? fused_search_kernel<FUSED_MANY, 3, true> : fused_search_kernel<FUSED_MANY, 3, false>
+        : step->follows_motion ? fused_search_kernel<FUSED_FEW, 1, true>
+                               : fused_search_kernel<FUSED_FEW, 1, false>;
     return launch(kernel, round_up_blocks((plan->n_atoms + shape.rows - 1) / shape.rows, cluster), shape.rows * shape.threads,
                   shape.bytes, cluster, plan->chained, stream, *step, shape.threads, plan->fused_search, shape.together, room);
 }

@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     if (ALONE) {
         if (step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[0] = gpu_timer();
         const row_group block = {(int)blockIdx.x, 0, (int)blockDim.x, 0};
-        length = make_row<true>(step.gpu, block, block, (char *)all_shared, (char *)shared, queue_room(capacity));
+        length = make_row<true, true>(step.gpu, block, block, (char *)all_shared, (char *)shared, queue_room(capacity));
         __syncthreads();
         wait_for_previous();
         let_next_start(); // the network kernel reads the groups at its start
