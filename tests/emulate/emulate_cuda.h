@@ -66,6 +66,9 @@ static inline uint2 make_uint2(uint32_t x, uint32_t y)
 struct emulate_index {
     int x;
 };
+#pragma GCC visibility push(hidden)
+extern emulate_index threadIdx, blockIdx, blockDim, gridDim; /* of the fiber that runs */
+#pragma GCC visibility pop
 using std::isfinite;
 using std::isnan;
 using std::max;
@@ -83,11 +86,14 @@ struct barrier_state {
     int arrived = 0;
     unsigned generation = 0;
 };
+struct context { // of what is suspended
+    void *stack, *frame, *resume;
+};
 struct fiber {
-    void *stack_pointer;
-    char *stack;
+    context at;
     int thread, block, cluster_first; /* of the blocks that run together, its cluster's first */
     bool done;
+    fiber *warp_end; /* behind the warp's last lane */
     char *shared;
     warp_state *warp;
     barrier_state *block_barrier /* [16] */, *cluster_barrier;
@@ -95,38 +101,69 @@ struct fiber {
     const unsigned *awaited; // not resumed while this has the value `seen`
     unsigned seen;
 };
+#pragma GCC visibility push(hidden)
 extern fiber *current;
+extern context scheduler;
 extern std::vector<fiber> *fibers;
 extern uint64_t clock_ns; /* grows with what is done */
+#pragma GCC visibility pop
 inline fiber &self()
 {
     return *current;
 }
-void yield();
+/* In place, not a call: lanes in lockstep resume at one instruction and below the same callers, both of which the CPU predicts. */
+__attribute__((always_inline)) inline void switch_context(context *from, const context *to)
+{
+    asm volatile("movq %%rsp, (%0)\n\tmovq %%rbp, 8(%0)\n\tleaq 1f(%%rip), %%rax\n\tmovq %%rax, 16(%0)\n\t"
+                 "movq (%1), %%rsp\n\tmovq 8(%1), %%rbp\n\tjmp *16(%1)\n1:"
+                 : "+D"(from), "+S"(to)
+                 :
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2",
+                   "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15",
+                   "cc", "memory");
+}
+/* To the warp's next lane that can go on; after the last one to the scheduler. */
+__attribute__((always_inline)) inline void yield()
+{
+    fiber *const me = current, *next = me + 1;
+    while (next < me->warp_end && (next->done || (next->awaited && *next->awaited == next->seen))) next++;
+    if (next == me->warp_end) {
+        switch_context(&me->at, &scheduler);
+    } else {
+        current = next;
+        threadIdx.x = next->thread;
+        switch_context(&me->at, &next->at);
+    }
+}
 inline void wait_until_changed(const unsigned &generation, unsigned seen)
 {
-    self().awaited = &generation;
-    self().seen = seen;
+    fiber *const me = current;
+    me->awaited = &generation;
+    me->seen = seen;
     while (generation == seen) yield();
-    self().awaited = nullptr;
+    me->awaited = nullptr;
 }
 /* `together`: blocks that run at once, a multiple of the cluster. */
 void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body);
+/* What a lane gave to the last exchange: kept in its half of the buffer until the collective after the next. */
+template <typename T> T given(int lane)
+{
+    const warp_state &w = *self().warp;
+    T value;
+    memcpy(&value, &w.in[(w.generation - 1) & 1][lane & 31], sizeof value);
+    return value;
+}
 template <typename T> T exchange(T value, int source)
 {
     warp_state &w = *self().warp;
-    int lane = self().thread % 32;
-    unsigned g = w.generation;
-    uint64_t bits = 0;
-    memcpy(&bits, &value, sizeof value);
-    w.in[g & 1][lane] = bits;
+    const unsigned g = w.generation;
+    memcpy(&w.in[g & 1][self().thread % 32], &value, sizeof value);
     if (++w.arrived == 32) {
         w.arrived = 0;
         w.generation++;
     }
     wait_until_changed(w.generation, g);
-    memcpy(&value, &w.in[g & 1][source & 31], sizeof value);
-    return value;
+    return given<T>(source);
 }
 inline void wait(barrier_state &b, int n)
 {
@@ -138,9 +175,6 @@ inline void wait(barrier_state &b, int n)
     wait_until_changed(b.generation, g);
 }
 } // namespace emulate
-
-/* Of the fiber that runs. */
-extern emulate_index threadIdx, blockIdx, blockDim, gridDim;
 
 static inline void __syncthreads()
 {
@@ -158,9 +192,7 @@ static inline unsigned __ballot_sync(unsigned, bool v)
 {
     unsigned mask = 0;
     emulate::exchange((int)v, 0);
-    emulate::warp_state &w = *emulate::self().warp;
-    /* The values stay in their half of the buffer until the collective after the next. */
-    for (int k = 0; k < 32; k++) mask |= (unsigned)(w.in[(w.generation - 1) & 1][k] & 1) << k;
+    for (int k = 0; k < 32; k++) mask |= (unsigned)emulate::given<int>(k) << k;
     return mask;
 }
 static inline void group_barrier(int number, int threads)
@@ -451,13 +483,10 @@ static inline float2 unpack_half2(uint32_t w)
 }
 static inline uint32_t emulate_to_half(float v)
 {
-    uint32_t sign = std::signbit(v) ? 0x8000 : 0;
-    float size = std::fabs(v);
-    if (!(size < 65520.0f)) return sign | 0x7c00;
-    if (size < 6.103515625e-05f) return sign | (uint32_t)std::nearbyint(size * 16777216.0f);
-    int exponent;
-    float fraction = std::frexp(size, &exponent);
-    return sign | (((uint32_t)(exponent + 13) << 10) + (uint32_t)std::nearbyint(fraction * 2048.0f));
+    const uint32_t bits = __float_as_uint(v), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    if (size >= 0x477ff000) return sign | 0x7c00;                                                      /* 65520 */
+    if (size < 0x38800000) return sign | (__float_as_uint(__uint_as_float(size) + 0.5f) - 0x3f000000); /* rounds to 2⁻²⁴ */
+    return sign | ((size - (112 << 23) + 0xfff + (size >> 13 & 1)) >> 13);
 }
 static inline uint32_t pack_half2(float a, float b)
 {
@@ -479,16 +508,17 @@ static inline uint32_t pack_bfloat2(float a, float b)
 static inline uint32_t transpose_tile(uint32_t v)
 {
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
-    const uint32_t even = emulate::exchange(v, 8 * t + g / 2), odd = emulate::exchange(v, 8 * t + 4 + g / 2);
+    const uint32_t even = emulate::exchange(v, 8 * t + g / 2), odd = emulate::given<uint32_t>(8 * t + 4 + g / 2);
     return (even >> g % 2 * 16 & 0xffff) | (odd >> g % 2 * 16 & 0xffff) << 16;
 }
 template <bool transposed> static inline uint4 load_tiles(const uint4 *row)
 {
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     uint32_t v[4];
+    emulate::exchange(row, 0);
     for (int tile = 0; tile < 4; tile++) {
-        const uint16_t *const even = (const uint16_t *)emulate::exchange(row, 8 * tile + (transposed ? 2 * t : g)),
-                              *const odd = (const uint16_t *)emulate::exchange(row, 8 * tile + (transposed ? 2 * t + 1 : g));
+        const uint16_t *const even = emulate::given<const uint16_t *>(8 * tile + (transposed ? 2 * t : g)),
+                              *const odd = emulate::given<const uint16_t *>(8 * tile + (transposed ? 2 * t + 1 : g));
         v[tile] = transposed ? even[g] | (uint32_t)odd[g] << 16 : even[2 * t] | (uint32_t)odd[2 * t + 1] << 16;
     }
     __syncwarp(); // all lanes have read before one overwrites a row
