@@ -215,9 +215,9 @@ int ani_gpu_chained(const gpu_plan *plan)
 
 int ani_gpu_fuses_search(const ani_gpu_step *step, const gpu_plan *plan)
 {
-    // Without forces no later kernel would pass errors in rows on to the sums.
-    return plan->forces && uses_fused_search(&step->gpu, plan) && plan->fused_search <= GPU_FUSED_ATOMS &&
-           32 * warps_of(plan) >= GPU_FUSED_ATOMS;
+    // Without forces no later kernel would pass errors in rows on to the sums; the networks of wide tiles read rows at their start.
+    return plan->forces && plan->tile < ANI_GPU_MAX_TILE && uses_fused_search(&step->gpu, plan) &&
+           plan->fused_search <= GPU_FUSED_ATOMS && 32 * warps_of(plan) >= GPU_FUSED_ATOMS;
 }
 
 size_t ani_gpu_aev_bytes(const ani_gpu_step *step, int row_capacity)

@@ -262,12 +262,9 @@ static __global__ void __launch_bounds__(MOST_THREADS, 4) aev_back_kernel(const 
     if (slot >= 0) sort_neighbors<true, true>(step, groups, g, length, a);
     int *arrives = a.counts;                                          // no longer needed
     const bool silent = slot < 0 && leaves_out_ghost_pairs(step.gpu); // its pairs end in owned atoms, which clear their places
-    if (searches && !silent)
-        find_reverses(step, g, length, arrives);
-    else if (!silent)
-#pragma unroll 1
-        for (int k = g.thread; k < length; k += g.n_threads)
-            arrives[k] = step.gpu.neighbors.reverse[(size_t)g.atom * capacity + k];
+    if (searches && !silent) find_reverses(step, g, length, arrives);
+    // Else the networks' kernel or another stream finds them: they are available only after begin_stage.
+    const int32_t *const found = step.gpu.neighbors.reverse + (size_t)g.atom * capacity;
     float *bar = mine + neighbor_floats(capacity), *gradient = bar + 20 * n_tiles, *result = gradient + 3 * capacity;
     float4 *incoming_gradient = (float4 *)step.incoming_gradient;
     // While the networks run, a dry run warms the instruction cache and address translation: 3 of 9 µs at 64 atoms.
@@ -292,10 +289,10 @@ static __global__ void __launch_bounds__(MOST_THREADS, 4) aev_back_kernel(const 
             }
         }
 #pragma unroll 1
-        for (int k = g.thread; k < length && !silent; k += g.n_threads)
-            incoming_gradient[arrives[k]] = slot < 0
-                                                ? make_float4(0, 0, 0, 0)
-                                                : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
+        for (int k = g.thread; k < length && !silent && (searches || pass == 1); k += g.n_threads)
+            incoming_gradient[searches ? arrives[k] : found[k]] =
+                slot < 0 ? make_float4(0, 0, 0, 0)
+                         : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
         if (slot >= 0 && leaves_out_ghost_pairs(step.gpu)) clear_ghosts(step, g, length);
         g.barrier();
     }

@@ -442,10 +442,14 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
     const ani_gpu_groups &groups = *step.groups;
     const int work = (gridDim.x - 1 - blockIdx.x) / t.cluster, part = work % step.n_parts,
               first = work / step.n_parts * (16 * MT);
-    if (first >= groups.first_slot[step.n_species]) return; // the whole cluster returns
+    if (first >= groups.first_slot[step.n_species]) {
+        // No atom has a slot. The next kernel waits for this one alone, and needs what the AEVs' kernel writes.
+        if (first == 0) wait_for_previous();
+        return; // the whole cluster returns
+    }
     int species = 0;
     while (first >= groups.first_slot[species + 1]) species++;
-    const int n_tiles = groups.n_tiles, wanted = step.gpu.call->member;
+    const int n_tiles = groups.n_tiles, wanted = step.gpu.call_in->member; // the AEVs' kernel may be the one that stores the call
     const int members = (step.n_members + step.n_parts - 1) / step.n_parts;
     const float share = wanted < 0 ? 1.0f / step.n_members : 1.0f;
     float *adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * n_tiles);
