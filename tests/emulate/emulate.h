@@ -9,7 +9,9 @@
  *   MLFF_EMULATE_FAIL=[function:]nth[:error]    as emulate_fail; without an error the GPU is lost (719); with 600 of
  *                                  cudaStreamQuery or cudaEventQuery, a kernel never ends, and a call that waits for it aborts
  *
- * Work on a stream is done as late as CUDA allows: when somebody waits for it. Forgotten waits give old results. New
+ * Work on a stream is done as late as CUDA allows: when somebody waits for it. Forgotten waits give old results. So do reads of a
+ * kernel that is launched with overlap (gpu/ptx/launch.cuh) before it waits for the previous one: threads of its first, a middle and its
+ * last blocks run until they wait before the previous kernel does, or before the one before that where the previous one lets it. New
  * memory is full of NaN. The GPU's timer counts what was done, not time: two runs read the same. */
 #ifndef EMULATE_H
 #define EMULATE_H
@@ -22,7 +24,8 @@ extern "C" {
 #endif
 
 typedef struct emulate_counts {
-    int64_t calls, allocations, captures, launches, graph_launches, copies; /* since the plugin was opened */
+    int64_t calls, allocations, captures, launches, graph_launches, copies,
+        early; /* since the plugin was opened; early: kernels that began before the one in front of them was complete */
     int64_t blocks, block_bytes, host_blocks, streams, events, graphs,
         executables; /* that exist now; graphs: not yet destroyed */
 } emulate_counts;

@@ -41,52 +41,170 @@ static void run_warp(fiber *first)
     }
 }
 
-void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body)
+// ---- blocks that run together
+
+extern "C" __attribute__((visibility("hidden"))) char __start_emulate_shared[], __stop_emulate_shared[];
+
+struct block_set {
+    int first; // block
+    std::vector<fiber> fibers;
+    std::vector<char *> stacks, shared;
+    std::vector<barrier_state> barriers, of_clusters;
+    std::vector<warp_state> warps;
+    unsigned released;             // 0: threads are held in wait_for_previous
+    int held;                      // threads that were
+    std::vector<bool> triggered;   // blocks that let the next kernel start before
+    std::vector<char> suspended;   // contents of variables in shared memory
+
+    block_set(const launch_shape &launched, int first_block, bool holds);
+    ~block_set();
+    bool all_done() const
+    {
+        return std::all_of(fibers.begin(), fibers.end(), [](const fiber &f) { return f.done; });
+    }
+    // Grows with everything that is done but a test of a mbarrier.
+    uint64_t progress() const
+    {
+        uint64_t sum = (uint64_t)held;
+        for (const fiber &f : fibers) sum += f.done;
+        for (const warp_state &w : warps) sum += w.generation;
+        for (const barrier_state &b : barriers) sum += b.generation;
+        for (const barrier_state &b : of_clusters) sum += b.generation;
+        return sum;
+    }
+};
+static block_set *running;
+static std::vector<char *> &spare_stacks = *new std::vector<char *>; // for later launches, never freed
+
+block_set::block_set(const launch_shape &launched, int first_block, bool holds)
+    : first(first_block), fibers((size_t)launched.together * launched.threads), barriers((size_t)launched.together * 16),
+      of_clusters((size_t)launched.together / launched.cluster), released(!holds), held(0),
+      triggered((size_t)launched.together, false)
 {
-    gridDim.x = blocks;
-    blockDim.x = threads;
-    body_of_all = &body;
-    std::vector<fiber> all((size_t)together * threads);
-    fibers = &all;
-    static std::vector<char *> &stacks = *new std::vector<char *>; // kept for later launches, never freed
-    while (stacks.size() < all.size()) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
-    const int warps_of_block = (threads + 31) / 32;
-    for (int first = 0; first < blocks; first += together) {
-        std::vector<barrier_state> barriers((size_t)together * 16), of_clusters((size_t)together / cluster);
-        std::vector<warp_state> warps((size_t)together * warps_of_block);
-        std::vector<char *> shared;
-        for (int r = 0; r < together; r++) {
-            shared.push_back((char *)aligned_alloc(256, (shared_bytes + 511) / 256 * 256));
-            memset(shared.back(), 0xff, (shared_bytes + 511) / 256 * 256);
+    const int threads = launched.threads, cluster = launched.cluster, warps_of_block = (threads + 31) / 32;
+    warps.resize((size_t)launched.together * warps_of_block);
+    const size_t bytes = (launched.shared_bytes + 511) / 256 * 256;
+    for (int r = 0; r < launched.together; r++) {
+        shared.push_back((char *)aligned_alloc(256, bytes));
+        memset(shared.back(), 0xff, bytes);
+    }
+    for (size_t n = 0; n < fibers.size(); n++) {
+        if (spare_stacks.empty()) spare_stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
+        char *const stack = spare_stacks.back();
+        spare_stacks.pop_back();
+        stacks.push_back(stack);
+        const int r = (int)n / threads, t = (int)n % threads;
+        void **top = (void **)(stack + STACK_BYTES - 64);
+        *--top = nullptr; // the return address that emulate_enter never uses; the stack is aligned as after a call
+        fibers[n] = fiber{{top, nullptr, (void *)emulate_enter},
+                          t,
+                          first + r,
+                          r / cluster * cluster,
+                          false,
+                          &fibers[(size_t)r * threads] + std::min(t / 32 * 32 + 32, threads),
+                          shared[r],
+                          &warps[(size_t)r * warps_of_block + t / 32],
+                          &barriers[(size_t)r * 16],
+                          &of_clusters[r / cluster],
+                          threads,
+                          threads * cluster,
+                          nullptr,
+                          0};
+    }
+}
+
+block_set::~block_set()
+{
+    for (char *s : shared) free(s);
+    spare_stacks.insert(spare_stacks.end(), stacks.rbegin(), stacks.rend());
+}
+
+// To the end, or until no thread can go on before the previous kernel is complete.
+static void run_set(const launch_shape &launched, block_set &set)
+{
+    enum { PATIENCE = 4 }; // rounds in which nothing but tests of mbarriers was done
+    gridDim.x = launched.blocks;
+    blockDim.x = launched.threads;
+    body_of_all = &launched.body;
+    fibers = &set.fibers;
+    running = &set;
+    const size_t shared_bytes = (size_t)(__stop_emulate_shared - __start_emulate_shared);
+    if (!set.suspended.empty()) memcpy(__start_emulate_shared, set.suspended.data(), shared_bytes);
+    uint64_t before = set.progress();
+    bool left = true;
+    for (int idle = 0; left && idle < PATIENCE;) {
+        left = false;
+        for (fiber *f = set.fibers.data(), *end = f + set.fibers.size(); f < end; f = f->warp_end) {
+            run_warp(f);
+            for (fiber *lane = f; lane < f->warp_end && !left; lane++) left = !lane->done;
         }
-        for (int r = 0; r < together; r++)
-            for (int t = 0; t < threads; t++) {
-                const size_t n = (size_t)r * threads + t;
-                void **top = (void **)(stacks[n] + STACK_BYTES - 64);
-                *--top = nullptr; // the return address that emulate_enter never uses; the stack is aligned as after a call
-                all[n] = fiber{{top, nullptr, (void *)emulate_enter},
-                               t,
-                               first + r,
-                               r / cluster * cluster,
-                               false,
-                               &all[(size_t)r * threads] + std::min(t / 32 * 32 + 32, threads),
-                               shared[r],
-                               &warps[(size_t)r * warps_of_block + t / 32],
-                               &barriers[(size_t)r * 16],
-                               &of_clusters[r / cluster],
-                               threads,
-                               threads * cluster,
-                               nullptr,
-                               0};
-            }
-        for (bool left = true; left;) {
-            left = false;
-            for (fiber *f = all.data(), *end = f + all.size(); f < end; f = f->warp_end) {
-                run_warp(f);
-                for (fiber *lane = f; lane < f->warp_end && !left; lane++) left = !lane->done;
-            }
+        if (set.released) continue;
+        const uint64_t now = set.progress();
+        idle = now == before ? idle + 1 : 0;
+        before = now;
+    }
+    if (!set.released) set.suspended.assign(__start_emulate_shared, __stop_emulate_shared);
+}
+
+void hold()
+{
+    if (running->released) return;
+    running->held++;
+    wait_until_changed(running->released, 0);
+}
+
+void trigger()
+{
+    if (!running->released) running->triggered[self().block - running->first] = true;
+}
+
+// ---- a launch
+
+grid::grid(const launch_shape &launched) : shape(launched), begun((size_t)(launched.blocks / launched.together), nullptr)
+{
+}
+
+grid::~grid()
+{
+    for (block_set *set : begun) delete set;
+}
+
+// All blocks if they are few, else the first, a middle and the last ones.
+void grid::begin()
+{
+    enum { FEW_THREADS = 2048 };
+    const size_t n = begun.size();
+    for (size_t k = 0; k < n; k++) {
+        if ((int64_t)shape.blocks * shape.threads > FEW_THREADS && k > 0 && k != n / 2 && k + 1 < n) continue;
+        begun[k] = new block_set(shape, (int)k * shape.together, true);
+        run_set(shape, *begun[k]);
+    }
+}
+
+bool grid::starts_next()
+{
+    for (const block_set *set : begun)
+        for (size_t r = 0; set && r < set->triggered.size(); r++) {
+            const fiber *const of_block = &set->fibers[r * (size_t)shape.threads];
+            const bool ended = std::all_of(of_block, of_block + shape.threads, [](const fiber &f) { return f.done; });
+            if (!set->triggered[r] && !ended) return false;
         }
-        for (char *s : shared) free(s);
+    return true;
+}
+
+bool grid::never_waits()
+{
+    return std::all_of(begun.begin(), begun.end(), [](const block_set *set) { return set && set->held == 0 && set->all_done(); });
+}
+
+void grid::finish()
+{
+    for (size_t k = 0; k < begun.size(); k++) {
+        if (!begun[k]) begun[k] = new block_set(shape, (int)k * shape.together, false);
+        begun[k]->released = 1;
+        run_set(shape, *begun[k]);
+        delete begun[k];
+        begun[k] = nullptr;
     }
 }
 } // namespace emulate

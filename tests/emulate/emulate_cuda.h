@@ -24,7 +24,7 @@
 #define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
-#define __shared__ static
+#define __shared__ static __attribute__((section("emulate_shared"))) // saved while a block is suspended
 #define __constant__ const
 #define DYNAMIC_SHARED(name) uint4 *name = (uint4 *)emulate::self().shared
 
@@ -143,8 +143,30 @@ inline void wait_until_changed(const unsigned &generation, unsigned seen)
     while (generation == seen) yield();
     me->awaited = nullptr;
 }
-/* `together`: blocks that run at once, a multiple of the cluster. */
-void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body);
+struct block_set;
+/* A launched kernel. `together`: blocks that run at once, a multiple of the cluster. */
+struct launch_shape {
+    int blocks, threads;
+    size_t shared_bytes;
+    int cluster, together;
+    std::function<void()> body;
+};
+class grid
+{
+  public:
+    explicit grid(const launch_shape &launched);
+    ~grid();
+    void begin();       // some blocks, until their threads wait for the previous kernel
+    bool starts_next(); // these let the next kernel start already
+    bool never_waits(); // all blocks have ended already
+    void finish();      // all blocks
+
+  private:
+    const launch_shape &shape;
+    std::vector<block_set *> begun; // of the sets of blocks; NULL: not begun
+};
+void hold();    /* until the previous kernel is complete */
+void trigger(); /* the next kernel may start */
 /* What a lane gave to the last exchange: kept in its half of the buffer until the collective after the next. */
 template <typename T> T given(int lane)
 {
@@ -279,9 +301,11 @@ static inline void __threadfence()
 }
 static inline void wait_for_previous()
 {
+    emulate::hold();
 }
 static inline void let_next_start()
 {
+    emulate::trigger();
 }
 static inline uint64_t gpu_timer()
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // emulate_runtime.cc: a CUDA runtime without a GPU, for the whole plugin on the CPU.
 //
-// Device memory is counted host memory. A stream is a queue whose work is done when somebody waits for it, so that a wait
-// that is missing shows. The default stream is one of them: a cudaMemset, a cudaMemcpy inside the device or from memory that is
-// not page-locked may return before its bytes have arrived, and other streams do not wait for it. Kernels of the default stream
-// run at once. A capture is a list of that work with its parameters, in the
-// order of the calls. Calls that CUDA refuses are refused here: a range outside of every block, a fork that
-// is not joined, an allocation during a capture, more shared memory than a kernel was granted.
+// Device memory is counted host memory. A stream is a queue whose work is done when somebody waits for it, so that a wait that is missing
+// shows. A kernel that may start before the previous one is complete (programmatic launch) runs up to its own wait first, so that what it
+// reads too early is old. The default stream is a stream, too: a cudaMemset, a cudaMemcpy inside the device or from memory that is not
+// page-locked may return before its bytes have arrived, and other streams do not wait for it. Kernels of the default stream run at once. A
+// capture is a list of that work with its parameters, in the order of the calls. Calls that CUDA refuses are refused here: a range outside
+// of every block, a fork that is not joined, an allocation during a capture, more shared memory than a kernel was granted.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,13 +27,37 @@
 #include "emulate/emulate.h"
 #include "emulate/emulate_cuda.h"
 
-typedef std::function<void()> work;
+// Of a capture: the work on `stream` among its first `count` pieces.
+struct work_before {
+    cudaStream_t stream;
+    size_t count;
+};
+// What a stream does: a kernel, or anything else.
+struct work {
+    std::function<void()> run;
+    std::shared_ptr<const emulate::launch_shape> kernel;
+    bool overlaps = false;      // a programmatic launch: the kernel may start before the one in front of it is complete
+    cudaStream_t stream = NULL;     // of a capture
+    std::vector<work_before> waits; // of a capture: what precedes it on other streams
+    std::shared_ptr<emulate::grid> begun;
+    bool complete = false;
+
+    template <typename Function, typename = std::enable_if_t<std::is_invocable_v<Function>>>
+    work(Function does) : run(std::move(does))
+    {
+    }
+    explicit work(std::shared_ptr<const emulate::launch_shape> launched, bool overlaps_)
+        : kernel(std::move(launched)), overlaps(overlaps_)
+    {
+    }
+};
 
 struct CUgraph_st {
     std::vector<work> nodes;
+    cudaStream_t origin;
 };
 struct CUgraphExec_st {
-    std::shared_ptr<std::vector<work>> nodes;
+    std::shared_ptr<const CUgraph_st> graph;
 };
 struct capture_state {
     std::vector<work> nodes;
@@ -45,6 +69,7 @@ struct CUstream_st {
     int64_t asked, done;
     std::shared_ptr<capture_state> capture; // being captured
     int64_t captured, joined;               // of a forked stream: work taken, and how much of it the origin waits for
+    std::vector<work_before> waits;         // of its next work
 };
 struct CUevent_st {
     bool timing;
@@ -52,6 +77,7 @@ struct CUevent_st {
     int64_t sequence;
     uint64_t time;
     std::shared_ptr<capture_state> capture;
+    size_t captured; // work of all its streams until then
     std::map<cudaStream_t, int64_t> sequences; // of cuCtxRecordEvent: all streams
 };
 
@@ -208,13 +234,65 @@ bool on_device(const void *memory, size_t bytes)
     return b && b->on_device;
 }
 
+// ---- order of work: a kernel of a programmatic launch begins before the previous kernel stores anything, and if that one lets it start
+// before it waits itself, before the kernel before that. Work of a graph's other streams is done when something waits for it.
+
+// The next work of the same stream, if it may overlap with work k; -1: none.
+template <class Queue> int64_t follower(const Queue &queue, int64_t k)
+{
+    int64_t j = k + 1;
+    while (j < (int64_t)queue.size() && queue[j].stream != queue[k].stream) j++;
+    return j < (int64_t)queue.size() && queue[k].kernel && queue[j].overlaps ? j : -1;
+}
+
+template <class Queue> void perform(Queue &queue, int64_t k);
+
+template <class Queue> void begin_followers(Queue &queue, int64_t k)
+{
+    for (int64_t j = follower(queue, k); j >= 0 && !queue[j].begun && !queue[j].complete; j = follower(queue, j)) {
+        queue[j].begun = std::make_shared<emulate::grid>(*queue[j].kernel);
+        queue[j].begun->begin();
+        counts.early++;
+        if (!queue[j].begun->starts_next()) return;
+        if (!queue[j].begun->never_waits()) continue;
+        // It is complete, although the kernel before it is not. The next kernel waits for it alone.
+        const int64_t next = follower(queue, j);
+        perform(queue, j);
+        if (next >= 0 && queue[next].waits.empty()) perform(queue, next);
+        return;
+    }
+}
+
+template <class Queue> void perform(Queue &queue, int64_t k)
+{
+    work &w = queue[k];
+    if (w.complete) return;
+    w.complete = true;
+    for (const work_before &before : w.waits)
+        for (int64_t j = 0; j < (int64_t)before.count; j++)
+            if (queue[j].stream == before.stream) perform(queue, j);
+    if (!w.kernel) return w.run();
+    begin_followers(queue, k);
+    emulate::clock_ns += LAUNCH_NS;
+    if (!w.begun) w.begun = std::make_shared<emulate::grid>(*w.kernel);
+    w.begun->finish();
+    w.begun.reset();
+    emulate::clock_ns += LAUNCH_NS;
+}
+
 void drain(cudaStream_t stream, int64_t until)
 {
     while (stream->done < until && !stream->queue.empty()) {
+        if (stream->queue.front().kernel) {
+            perform(stream->queue, 0);
+            stream->queue.pop_front();
+            stream->done++;
+            continue;
+        }
         work next = std::move(stream->queue.front());
         stream->queue.pop_front();
         stream->done++;
-        next();
+        next.run();
     }
 }
 void drain_all()
@@ -232,6 +310,8 @@ cudaError_t enqueue(cudaStream_t stream, const work &w)
         return answer(cudaErrorInvalidResourceHandle);
     } else if (stream->capture) {
         stream->capture->nodes.push_back(w);
+        stream->capture->nodes.back().stream = stream;
+        stream->capture->nodes.back().waits.swap(stream->waits);
         stream->captured++;
     } else {
         stream->queue.push_back(w);
@@ -304,9 +384,12 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const s
     ENTER;
     const int n = (int)config.gridDim.x, threads = (int)config.blockDim.x, cluster = cluster_of(config);
     const size_t bytes = config.dynamicSmemBytes;
-    bool together = false;
-    for (unsigned k = 0; k < config.numAttrs; k++)
+    bool together = false, overlaps = false;
+    for (unsigned k = 0; k < config.numAttrs; k++) {
         together = together || (config.attrs[k].id == cudaLaunchAttributeCooperative && config.attrs[k].val.cooperative);
+        overlaps = overlaps || (config.attrs[k].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                                config.attrs[k].val.programmaticStreamSerializationAllowed);
+    }
     auto granted = shared_limits.find(kernel);
     if (n < 1 || threads < 1 || threads > 1024 || n % cluster != 0 || config.gridDim.y != 1 || config.blockDim.y != 1)
         return answer(cudaErrorInvalidConfiguration);
@@ -315,11 +398,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const s
     if (bytes > (size_t)(granted == shared_limits.end() ? UNASKED_SHARED : granted->second)) return answer(cudaErrorInvalidValue);
     if (together && n > MULTIPROCESSORS) return answer(cudaErrorCooperativeLaunchTooLarge);
     counts.launches++;
-    cudaError_t error = enqueue(config.stream, [=]() {
-        clock_ns += LAUNCH_NS;
-        run(n, threads, bytes, cluster, together ? n : cluster, body);
-        clock_ns += LAUNCH_NS;
-    });
+    const launch_shape shape = {n, threads, bytes, cluster, together ? n : cluster, body};
+    cudaError_t error = enqueue(config.stream, work(std::make_shared<launch_shape>(shape), overlaps));
     if (!config.stream) drain(&default_stream, default_stream.asked);
     return error;
 }
@@ -685,6 +765,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     event->sequences.clear();
     if (event->capture) {
         event->sequence = stream->captured;
+        event->captured = stream->capture->nodes.size();
         return cudaSuccess;
     }
     cudaError_t error = enqueue(stream, [=]() {
@@ -698,6 +779,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     ENTER;
     if (events.count(event) == 0 || streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (event->capture) stream->waits.push_back({event->stream, event->captured});
     if (event->capture && stream == event->capture->origin) {
         event->stream->joined = event->sequence;
         return cudaSuccess;
@@ -790,12 +872,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         if (s->capture == ended) {
             joined = joined && (s == stream || s->joined == s->captured);
             s->capture = NULL;
+            s->waits.clear();
         }
     capturing = NULL;
     if (error != cudaSuccess) return error;
     if (ended->broken) return answer(cudaErrorStreamCaptureInvalidated);
     if (!joined) return answer(cudaErrorStreamCaptureUnjoined);
-    *graph = new CUgraph_st{std::move(ended->nodes)};
+    *graph = new CUgraph_st{std::move(ended->nodes), stream};
     counts.graphs++;
     return cudaSuccess;
 }
@@ -803,7 +886,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long)
 {
     ENTER;
-    *executable = new CUgraphExec_st{std::make_shared<std::vector<work>>(graph->nodes)};
+    *executable = new CUgraphExec_st{std::make_shared<CUgraph_st>(*graph)};
     counts.executables++;
     return cudaSuccess;
 }
@@ -811,10 +894,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream)
 {
     ENTER;
-    std::shared_ptr<std::vector<work>> nodes = executable->nodes;
+    std::shared_ptr<const CUgraph_st> graph = executable->graph;
     counts.graph_launches++;
     return enqueue(stream, [=]() {
-        for (const work &w : *nodes) w();
+        std::vector<work> nodes = graph->nodes;
+        for (int64_t k = 0; k < (int64_t)nodes.size(); k++)
+            if (nodes[k].stream == graph->origin) perform(nodes, k);
+        for (int64_t k = 0; k < (int64_t)nodes.size(); k++) perform(nodes, k);
     });
 }
 

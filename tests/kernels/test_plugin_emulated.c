@@ -68,6 +68,53 @@ static void test_ghosts(void **state)
     mlff_model_destroy(model);
 }
 
+// A kernel of a programmatic launch starts before the previous one is complete, so that what it reads before it waits must be older. With
+// other numbers of atoms what the last call left is wrong: a message that took its number of atoms from there left rows out. Each layer is a
+// kernel; blocks that walk over atoms, and a block for each row.
+static void test_early_kernels(void **state)
+{
+    (void)state;
+    enum { CALLS = 3 };
+    static const int sizes[][CALLS] = {{150, 200, 150}, {24, 40, 24}};
+    mlff_model *model = support_model(32, 2, "gaussian", "cosine", 0, 3);
+    for (int way = 0; way < 4; way++) {
+        mlff_evaluator *evaluator;
+        emulate_counts before = counts();
+        setenv("MLFF_CUDA_PLAN", "fused=0", 1);
+        assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+        unsetenv("MLFF_CUDA_PLAN");
+        for (int k = 0; k < CALLS; k++) {
+            mlff_system *system = support_random_system(sizes[way / 2][k], 1, 1.4, 10 + (uint64_t)k);
+            mlff_neighbors *list;
+            mlff_pairs pairs;
+            int32_t first_atom[2];
+            mlff_batch batch;
+            char what[64];
+            snprintf(what, sizeof what, "call %d, %d atoms, %s", k, system->n_atoms, way % 2 ? "pairs given" : "own list");
+            mlff_batch_from_system(system, first_atom, &batch);
+            support_results expected = reference_of(model, &batch);
+            assert_ok(mlff_neighbors_create(5.0, 0.0, &list));
+            assert_ok(mlff_neighbors_update(list, &batch));
+            mlff_neighbors_get(list, &pairs, NULL, NULL);
+            pairs.symmetric = 1;
+            if (way % 2) batch.pairs = &pairs;
+            support_results got = support_compute(evaluator, &batch);
+            compare(what, &got, &expected);
+            support_results_free(&expected);
+            support_results_free(&got);
+            mlff_neighbors_destroy(list);
+            mlff_system_destroy(system);
+        }
+        mlff_evaluator_destroy(evaluator);
+        assert_given_back(&before, "early kernels", 0);
+        // Before Hopper there are no programmatic launches. Else of a layer message and update, and their reverse, in each call.
+        const char *capability = getenv("MLFF_EMULATE_CAPABILITY");
+        const int64_t early = counts().early - before.early;
+        if (capability ? early != 0 : early < CALLS * 2 * 4 - 2) fail_msg("%d kernels began early", (int)early);
+    }
+    mlff_model_destroy(model);
+}
+
 // Rows of arrays, copied and summed, on the GPU as on the CPU.
 static void test_rows(void **state)
 {
@@ -408,9 +455,9 @@ static void test_devices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),    cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_ghosts),     cmocka_unit_test(test_host),
-                                       cmocka_unit_test(test_sums_apart), cmocka_unit_test(test_host_stages),
-                                       cmocka_unit_test(test_clocks),     cmocka_unit_test(test_device)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_devices), cmocka_unit_test(test_rows),       cmocka_unit_test(test_ghosts),
+        cmocka_unit_test(test_host),    cmocka_unit_test(test_sums_apart), cmocka_unit_test(test_host_stages),
+        cmocka_unit_test(test_clocks),  cmocka_unit_test(test_device),     cmocka_unit_test(test_early_kernels)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }

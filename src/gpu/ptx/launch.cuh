@@ -72,7 +72,7 @@ template <typename Kernel> static int clusters_at_once(Kernel *kernel, int clust
 }
 
 #ifndef MLFF_EMULATE
-/* Waits until the previous kernel is complete; what does not depend on it may be requested before. */
+/* Waits until the previous kernel is complete; what does not depend on it may be requested before (docs/decisions/overlapped-launches.md). */
 static __device__ __forceinline__ void wait_for_previous()
 {
 #if __CUDA_ARCH__ >= 900
