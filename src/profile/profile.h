@@ -75,6 +75,8 @@ typedef struct profile_tail {
     bool virtual_machine;           /* its host may take CPUs, unseen */
     double cpu_rise;                /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
     double pace_rise;               /* of the time that fixed arithmetic takes, from the first step to the last; NaN: not known */
+    double queue_ms,
+        queue_least_ms; /* of a step, waits for a GPU: their mean, and what one step in fifty exceeds not; NaN: not known */
 } profile_tail;
 
 typedef struct profile_ledger {
@@ -265,6 +267,8 @@ void tail_text(const mlff_profile *profile, char *text, size_t text_bytes);
 /* True where threads waited for a CPU for so large a part of the time that times say little about the force field; the sentence
  * that says so into text. */
 bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes);
+/* Whether a large part of the time is waits for a GPU that had other work, and a sentence about it; "" where not. */
+bool tail_gpu_shared(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* shares.c: a step in a handful of parts ("forward", "backward", "neighbors", …), by medians; their number. */
 enum { PROFILE_PARTS = 8 };

@@ -226,6 +226,72 @@ static void test_budget_of_stages(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// A GPU that other programs use: of three steps two wait for it, 400 µs longer than the third.
+typedef struct shared_gpu {
+    int64_t n_steps;
+    double longer_us;
+} shared_gpu;
+
+static bool waits(const shared_gpu *gpu)
+{
+    return gpu->n_steps % 3 != 0;
+}
+
+static mlff_status shared_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                               double *stress)
+{
+    shared_gpu *gpu = context;
+    gpu->n_steps++;
+    if (waits(gpu)) synthetic_wait(gpu->longer_us);
+    return divided_step(NULL, frame, wanted, energy, forces, stress);
+}
+
+static void shared_times(void *context, double *time_ns)
+{
+    const shared_gpu *gpu = context;
+    divided_times(NULL, time_ns);
+    if (waits(gpu)) time_ns[4] += 1e3 * gpu->longer_us;
+}
+
+static void test_shared_gpu(void **state)
+{
+    (void)state;
+    static const mlff_stage stages[] = {{"inputs", "host", -1, ""},    {"enqueue", "host", -1, ""}, {"launch", "", -1, ""},
+                                        {"message", "forward", 0, ""}, {"wait", "host", -1, ""},    {"results", "host", -1, ""}};
+    for (int shared = 0; shared < 2; shared++) {
+        shared_gpu gpu = {.longer_us = shared ? 400 : 0};
+        mlff_callable callable = {.struct_size = sizeof callable,
+                                  .context = &gpu,
+                                  .name = "shared",
+                                  .device = "cuda:0",
+                                  .properties = MLFF_ENERGY | MLFF_FORCES,
+                                  .step = shared_step,
+                                  .n_stages = 6,
+                                  .stages = stages,
+                                  .stage_times = shared_times};
+        mlff_trajectory *trajectory = synthetic_thermal(8);
+        mlff_profile_options options = synthetic_options(150);
+        mlff_profile *profile;
+        char text[512];
+        options.split = 0;
+        assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+        assert_near(profile->tail.queue_least_ms, 0.039, 1e-6); // launch and wait, in floats
+        assert_near(profile->tail.queue_ms, shared ? 0.039 + 0.4 * 2 / 3 : 0.039, 1e-6);
+        // This test's own waits for a CPU, as on a busy machine, would forbid a statement.
+        const bool crowded = profile->tail.cpu_wait_share > 0.05;
+        if (!crowded)
+            assert_int_equal(synthetic_recommended(profile, "the GPU was not free: a step waits 305.7 µs for it, and 39"),
+                             shared);
+        if (!crowded) assert_int_equal(synthetic_recommended(profile, "launch-bound"), !shared);
+        profile->tail.cpu_wait_share = 0.0;
+        assert_int_equal(tail_gpu_shared(profile, text, sizeof text), shared);
+        profile->tail.cpu_wait_share = 0.5;
+        assert_false(tail_gpu_shared(profile, text, sizeof text));
+        mlff_profile_destroy(profile);
+        mlff_trajectory_destroy(trajectory);
+    }
+}
+
 // A planted evaluator's kernels get its stages: each lasts until the next one begins, as its stamps do.
 static void test_stages_against_clocks(void **state)
 {
@@ -491,11 +557,17 @@ static void test_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest refusals[] = {cmocka_unit_test(test_refusals)},
-                            tests[] = {cmocka_unit_test(test_without_cupti),         cmocka_unit_test(test_names_and_times),
-                                       cmocka_unit_test(test_books_close),           cmocka_unit_test(test_budget_of_stages),
-                                       cmocka_unit_test(test_stages_against_clocks), cmocka_unit_test(test_losses_are_counted),
-                                       cmocka_unit_test(test_phases_of_a_black_box), cmocka_unit_test(test_reports),
-                                       cmocka_unit_test(test_hostile_reports),       cmocka_unit_test(test_classes),
+                            tests[] = {cmocka_unit_test(test_without_cupti),
+                                       cmocka_unit_test(test_names_and_times),
+                                       cmocka_unit_test(test_books_close),
+                                       cmocka_unit_test(test_shared_gpu),
+                                       cmocka_unit_test(test_budget_of_stages),
+                                       cmocka_unit_test(test_stages_against_clocks),
+                                       cmocka_unit_test(test_losses_are_counted),
+                                       cmocka_unit_test(test_phases_of_a_black_box),
+                                       cmocka_unit_test(test_reports),
+                                       cmocka_unit_test(test_hostile_reports),
+                                       cmocka_unit_test(test_classes),
                                        cmocka_unit_test(test_windows_of_a_run)};
     int failures = cmocka_run_group_tests(refusals, NULL, NULL); // before this process opens a library itself
     use_fake();

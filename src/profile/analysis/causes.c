@@ -26,6 +26,7 @@
 #define TAKEN_STEPS 0.1  // unless it is in so many of all steps
 #define CHANCE 1e-4      // probability that a period is found where there is none
 #define BLOCKED_LEAST 5  // steps
+#define QUEUE_STEPS 50   // from so many steps on waits for a GPU are told apart
 #define KERNEL_SHARE 0.5 // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
@@ -234,6 +235,27 @@ static mlff_status find_course(analysis *a, const float *parts, int64_t n, doubl
         double quartiles[3];
         for (int k = 0; k < 3; k++) quartiles[k] = statistics_percentile(values, known, 0.25 * (k + 1));
         a->usual.cpu_spread = fmin(quartiles[2] - quartiles[1], SKEWNESS * (quartiles[1] - quartiles[0]));
+    }
+    base_free(values);
+    return MLFF_OK;
+}
+
+// Waits for the GPU: those of all steps, and those of steps that found it free.
+static mlff_status find_queue(profile_tail *tail, const float *parts, int64_t n)
+{
+    double *values = base_alloc((size_t)n, sizeof *values, "parts of steps"), sum = 0.0;
+    int64_t known = 0;
+    if (!values) return MLFF_ERR_MEMORY;
+    for (int64_t i = 0; parts && i < n; i++) {
+        const float queue = parts[i * N_PARTS + PART_QUEUE];
+        if (isnan(queue)) continue;
+        values[known++] = queue;
+        sum += queue;
+    }
+    if (known >= QUEUE_STEPS) {
+        statistics_sort(values, (size_t)known);
+        tail->queue_ms = 1e-6 * sum / (double)known;
+        tail->queue_least_ms = 1e-6 * statistics_percentile(values, known, 0.02);
     }
     base_free(values);
     return MLFF_OK;
@@ -476,13 +498,16 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
                            .stretch = tail->stretch,
                            .cpu_wait_share = tail->cpu_wait_share,
                            .virtual_machine = tail->virtual_machine,
-                           .pace_rise = tail->pace_rise};
+                           .pace_rise = tail->pace_rise,
+                           .queue_ms = NAN,
+                           .queue_least_ms = NAN};
     double total = 0.0;
     if (n < 1) return MLFF_OK;
     a.excess = base_alloc((size_t)n * N_CAUSES, sizeof *a.excess, "causes of slow steps");
     if (!a.excess) return MLFF_ERR_MEMORY;
     MLFF_TRY(find_usual(&a, times_ms, parts, n));
     MLFF_TRY(find_course(&a, parts, n, &tail->cpu_rise));
+    if (strncmp(profile->device, "cuda", 4) == 0) MLFF_TRY(find_queue(tail, parts, n));
     find_kernel_share(&a, parts, n);
     for (int64_t i = 0; i < n; i++) {
         divide(&a, times_ms[i], tags[i], parts ? parts + i * N_PARTS : NULL, a.excess + i * N_CAUSES);

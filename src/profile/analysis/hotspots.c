@@ -390,8 +390,10 @@ mlff_status hotspots_recommend(mlff_profile *profile)
                      (long long)profile->n_not_finite, (long long)profile->summary.n_steps));
     bool crowded = tail_crowded(profile, crowd, sizeof crowd);
     if (crowded) MLFF_TRY(say(profile, "%s", crowd));
-    if (!crowded) MLFF_TRY(say_stages(profile)); // what a stage takes there says little about the model
-    MLFF_TRY(say_launches(profile));
+    const bool shared = tail_gpu_shared(profile, crowd, sizeof crowd);
+    if (shared) MLFF_TRY(say(profile, "%s", crowd));
+    if (!crowded && !shared) MLFF_TRY(say_stages(profile)); // what a stage takes there says little about the model
+    if (!shared) MLFF_TRY(say_launches(profile));
     MLFF_TRY(say_rebuilds(profile));
     MLFF_TRY(say_tail(profile, crowded));
     MLFF_TRY(say_drift(profile, crowded));

@@ -9,6 +9,8 @@
 #define NAMED_OF_EXCESS 0.10 // a cause of less of the excess (waits for a CPU apart) than this is not named,
 #define NAMED_OF_RUN 0.01    // nor one of less of all time than this,
 #define NAMED_ALONE 0.05     // or than this where it is not regular and other programs run, or
+#define SHARED_OF_RUN 0.25   // waits for a GPU beyond the usual ones are told from so much of all time on,
+#define SHARED_TIMES 3.0     // if they are so many times as long
 #define NAMED_STEPS 3        // it made fewer steps slow: a virtual machine loses its processor unseen now and then
 
 const char *const profile_cause_names[N_CAUSES] = {
@@ -66,6 +68,24 @@ void tail_text(const mlff_profile *profile, char *text, size_t text_bytes)
         tail_cause_text(tail, order[i], cause, sizeof cause);
         length += (size_t)snprintf(text + length, text_bytes - length, "%s%s", i ? ", " : "", cause);
     }
+}
+
+// A GPU with nothing else to do takes up work, and tells its end, within some microseconds, each time as many. Waits of a thread without a CPU
+// look the same from the host: on a crowded machine nothing is said.
+bool tail_gpu_shared(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    const profile_tail *tail = &profile->tail;
+    const double more_ms = tail->queue_ms - tail->queue_least_ms;
+    text[0] = 0;
+    if (!(more_ms > SHARED_OF_RUN * profile->summary.latency_ms.mean && tail->queue_ms > SHARED_TIMES * tail->queue_least_ms))
+        return false;
+    if (tail->cpu_wait_share > CROWDED) return false;
+    base_format(text, text_bytes,
+                "the GPU was not free: a step waits %s for it, and %s where it has nothing else to do. Other programs, or other "
+                "threads of this one, "
+                "compute on it; these times say little about the force field. Measure while nothing else uses the GPU",
+                PROFILE_TIME(tail->queue_ms), PROFILE_TIME(tail->queue_least_ms));
+    return true;
 }
 
 double mlff_profile_cpu_wait(const mlff_profile *profile)

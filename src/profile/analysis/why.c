@@ -111,6 +111,10 @@ static void add_budget(reasons *r, const mlff_profile *profile)
 {
     char text[512];
     step_budget budget = budget_of(profile);
+    if (tail_gpu_shared(profile, text, sizeof text)) {
+        add(r, 1.9, "%.500s", text);
+        return; // how much of a step the GPU works is then the others' doing
+    }
     budget_text(&budget, text, sizeof text);
     if (*text) add(r, 0.9, "%.500s", text);
 }

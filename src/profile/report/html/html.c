@@ -219,7 +219,7 @@ static void write_budget(base_text *page, const mlff_profile *profile)
         base_text_add(page, "<td></td><td class=\"bar\"></td></tr>\n");
     }
     table_end(page);
-    budget_text(&b, sentence, sizeof sentence);
+    if (!tail_gpu_shared(profile, sentence, sizeof sentence)) budget_text(&b, sentence, sizeof sentence);
     if (*sentence) html_element(page, "p", "", sentence);
 }
 

@@ -196,7 +196,7 @@ static void write_budget(text_page *p, const mlff_profile *profile)
     if (isfinite(b.between_ms))
         page_wrappedf(p, "", "between two steps, for frames, files and samples: %s, not part of the step",
                       PROFILE_TIME(b.between_ms));
-    budget_text(&b, sentence, sizeof sentence);
+    if (!tail_gpu_shared(profile, sentence, sizeof sentence)) budget_text(&b, sentence, sizeof sentence);
     if (*sentence) page_wrapped(p, "", sentence);
 }
 
