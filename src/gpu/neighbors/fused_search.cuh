@@ -270,8 +270,8 @@ static inline bool uses_fused_search(const gpu_step *step, const gpu_plan *plan)
 
 // Builds the group's row and stores its atom. The atoms of the row's system are wrapped by `team`: the group, or the block if all its
 // rows belong to one system. `own`: the team's shared memory. Returns the row's length, −1 if there is no such atom. `moves`: the step
-// may follow an integrator step; while it waits for the atoms it does a dry run that warms the instruction cache, if `rehearses`.
-template <bool moves, bool rehearses>
+// may follow an integrator step; while it waits for the atoms it does a dry run that warms the instruction cache, with `dry_run`.
+template <bool moves, bool dry_run>
 static __device__ __forceinline__ int make_row(const gpu_step &step, const row_group &group, const row_group &team, char *own,
                                                char *queued, int room)
 {
@@ -290,8 +290,8 @@ static __device__ __forceinline__ int make_row(const gpu_step &step, const row_g
     const double *origin = call.positions + (size_t)first * 3;
     int length = there ? 0 : -1;
 #pragma unroll 1
-    for (int pass = moves && rehearses && step.follows_motion ? 0 : 1; pass < 2; pass++) {
-        const bool keep = !(moves && rehearses) || pass == 1;
+    for (int pass = moves && dry_run && step.follows_motion ? 0 : 1; pass < 2; pass++) {
+        const bool keep = !(moves && dry_run) || pass == 1;
         if (moves && keep) wait_for_integrator(step);
         double raw[3] = {0, 0, 0};
         if (thread < n)
