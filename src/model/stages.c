@@ -32,6 +32,10 @@ static const model_stage evaluator_stages[] = {
      "one "
      "call",
      NULL},
+    {"", "repeated",
+     "steps are computed twice: features exceed what half precision holds (some 4,000), as in structures far from the training "
+     "data, or neighbor rows had to grow. Look at the structures, or train with such ones",
+     NULL},
     {"host", "enqueue",
      "the driver's call that starts the step, however small it is. Put several structures into one call, or let the GPU "
      "integrate "

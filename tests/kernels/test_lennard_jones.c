@@ -259,8 +259,8 @@ static void test_stages_on_gpu(void **state)
     mlff_evaluator *evaluator = evaluator_on(model, MLFF_CUDA);
     mlff_system *system = argon(12, 0, 3);
     const mlff_stage *stages = mlff_evaluator_stages(evaluator, &n);
-    const int pair_sum = 5; // inputs, enqueue, launch, transfer, neighbors, pair_sum, sums, wait, results
-    assert_int_equal(n, 9);
+    const int pair_sum = 6; // inputs, repeated, enqueue, launch, transfer, neighbors, pair_sum, sums, wait, results
+    assert_int_equal(n, 10);
     assert_string_equal(stages[pair_sum].name, "pair_sum");
     for (int k = 0; k < n; k++) assert_true(strlen(mlff_evaluator_stage_advice(evaluator, k)) > 40);
     mlff_stage_work work;

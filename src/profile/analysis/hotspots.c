@@ -43,9 +43,6 @@ static const struct {
                   "numbers, Langevin does"},
     {"launch gap",
      "the device waits for the host to launch work. Use a captured graph, fused kernels, or several structures in one call"},
-    {"repeated",
-     "steps are computed twice: features exceed what half precision holds (some 4,000), as in structures far from the training "
-     "data, or neighbor rows had to grow. Look at the structures, or train with such ones"},
     {"wait", "the host waits for the device. Give it several structures in one call, or a faster device"},
     {"host", "work of the host around the device's. Make fewer and larger calls"},
 };
