@@ -9,7 +9,7 @@
 #define NAMED_OF_EXCESS 0.10 // a cause of less of the excess (waits for a CPU apart) than this is not named,
 #define NAMED_OF_RUN 0.01    // nor one of less of all time than this,
 #define NAMED_ALONE 0.05     // or than this where it is not regular and other programs run, or
-#define SHARED_OF_RUN 0.25   // waits for a GPU beyond the usual ones are told from so much of all time on,
+#define SHARED_OF_RUN 0.15   // waits for a GPU beyond the usual ones are told from so much of all time on,
 #define SHARED_TIMES 3.0     // if they are so many times as long
 #define NAMED_STEPS 3        // it made fewer steps slow: a virtual machine loses its processor unseen now and then
 
