@@ -14,8 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <emmintrin.h>
 #include <functional>
+#include <immintrin.h>
 #include <vector>
 
 #define __global__
@@ -460,13 +460,17 @@ template <int N> static inline void copy_wait()
 {
 }
 /* Sixteen numbers along k, and eight halves (or bfloat16) as floats. Products call these for most of the time that they take:
- * SSE2, which every x86-64 has, and no branches. */
+ * no branches, and no more than SSE2 where the compiler may not use more. */
 struct emulate_sixteen {
     __m128 of[4];
 };
-template <bool bfloat> static inline __m128 emulate_unpack(__m128i bits)
+template <bool bfloat> static inline __m128 emulate_unpack(__m128i halves) /* the first four */
 {
+    const __m128i bits = _mm_unpacklo_epi16(halves, _mm_setzero_si128());
     if (bfloat) return _mm_castsi128_ps(_mm_slli_epi32(bits, 16));
+#ifdef __F16C__
+    return _mm_cvtph_ps(halves);
+#endif
     const __m128i size = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)), rebias = _mm_set1_epi32(112 << 23);
     const __m128i sign = _mm_slli_epi32(_mm_xor_si128(bits, size), 16);
     const __m128i small = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(size), _mm_set1_ps(5.9604644775390625e-08f))); /* 2⁻²⁴ */
@@ -478,8 +482,8 @@ template <bool bfloat> static inline __m128 emulate_unpack(__m128i bits)
 }
 template <bool bfloat> static inline void emulate_unpack_eight(__m128i halves, __m128 *out)
 {
-    out[0] = emulate_unpack<bfloat>(_mm_unpacklo_epi16(halves, _mm_setzero_si128()));
-    out[1] = emulate_unpack<bfloat>(_mm_unpackhi_epi16(halves, _mm_setzero_si128()));
+    out[0] = emulate_unpack<bfloat>(halves);
+    out[1] = emulate_unpack<bfloat>(_mm_unpackhi_epi64(halves, halves));
 }
 template <bool bfloat> static inline emulate_sixteen emulate_operand(const char *at, int k_stride)
 {
@@ -492,17 +496,24 @@ static inline emulate_sixteen emulate_load(const float *at)
 {
     return {{_mm_loadu_ps(at), _mm_loadu_ps(at + 4), _mm_loadu_ps(at + 8), _mm_loadu_ps(at + 12)}};
 }
-static inline float emulate_dot(const emulate_sixteen &a, const emulate_sixteen &b)
+static inline __m128 emulate_products(const emulate_sixteen &a, const emulate_sixteen &b)
 {
-    __m128 sum = _mm_add_ps(_mm_add_ps(_mm_mul_ps(a.of[0], b.of[0]), _mm_mul_ps(a.of[1], b.of[1])),
-                            _mm_add_ps(_mm_mul_ps(a.of[2], b.of[2]), _mm_mul_ps(a.of[3], b.of[3])));
-    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
-    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_shuffle_ps(sum, sum, 1)));
+    return _mm_add_ps(_mm_add_ps(_mm_mul_ps(a.of[0], b.of[0]), _mm_mul_ps(a.of[1], b.of[1])),
+                      _mm_add_ps(_mm_mul_ps(a.of[2], b.of[2]), _mm_mul_ps(a.of[3], b.of[3])));
+}
+/* The products of two rows and two columns: x0·y0, x0·y1, x1·y0, x1·y1. */
+static inline __m128 emulate_dots(const emulate_sixteen (&x)[2], const emulate_sixteen (&y)[2])
+{
+    const __m128 a = emulate_products(x[0], y[0]), b = emulate_products(x[0], y[1]), c = emulate_products(x[1], y[0]),
+                 d = emulate_products(x[1], y[1]);
+    const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b)),
+                 cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+    return _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
 }
 static inline float2 unpack_half2(uint32_t w)
 {
     float v[4];
-    _mm_storeu_ps(v, emulate_unpack<false>(_mm_unpacklo_epi16(_mm_cvtsi32_si128((int)w), _mm_setzero_si128())));
+    _mm_storeu_ps(v, emulate_unpack<false>(_mm_cvtsi32_si128((int)w)));
     return {v[0], v[1]};
 }
 static inline uint32_t emulate_to_half(float v)
@@ -565,16 +576,13 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     const unsigned half = w.generation & 1;
     emulate_give_rows<bfloat>(w, half, a);
-    const __m128 b = emulate_unpack<bfloat>(_mm_unpacklo_epi16(_mm_set_epi32(0, 0, (int)b1, (int)b0), _mm_setzero_si128()));
+    const __m128 b = emulate_unpack<bfloat>(_mm_set_epi32(0, 0, (int)b1, (int)b0));
     _mm_storel_pi((__m64 *)&w.columns[half][g][2 * t], b);
     _mm_storeh_pi((__m64 *)&w.columns[half][g][2 * t + 8], b);
     emulate::exchange(0, 0);
     const emulate_sixteen y[2] = {emulate_load(w.columns[half][2 * t]), emulate_load(w.columns[half][2 * t + 1])};
     const emulate_sixteen x[2] = {emulate_load(w.rows[half][g]), emulate_load(w.rows[half][g + 8])};
-    d.x += emulate_dot(x[0], y[0]);
-    d.y += emulate_dot(x[0], y[1]);
-    d.z += emulate_dot(x[1], y[0]);
-    d.w += emulate_dot(x[1], y[1]);
+    _mm_store_ps(&d.x, _mm_add_ps(_mm_load_ps(&d.x), emulate_dots(x, y)));
 }
 
 /* ---- of tf32_product.cuh */
@@ -586,9 +594,18 @@ static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
     for (int k = 0; k < 4; k++) w.rows[half][g + k % 2 * 8][t + k / 2 * 4] = __uint_as_float(a[k] & 0xffffe000u);
     for (int k = 0; k < 2; k++) w.columns[half][g][t + 4 * k] = __uint_as_float(b[k] & 0xffffe000u);
     emulate::exchange(0, 0);
-    for (int row = 0; row < 2; row++)
-        for (int c = 0; c < 2; c++)
-            for (int k = 0; k < 8; k++) d[2 * row + c] += w.rows[half][g + 8 * row][k] * w.columns[half][2 * t + c][k];
+    __m128 sums = _mm_loadu_ps(d); // of two rows and two columns, added k by k
+    for (int k = 0; k < 8; k += 4) {
+        const __m128 x0 = _mm_load_ps(w.rows[half][g] + k), x1 = _mm_load_ps(w.rows[half][g + 8] + k),
+                     y0 = _mm_load_ps(w.columns[half][2 * t] + k), y1 = _mm_load_ps(w.columns[half][2 * t + 1] + k);
+        const __m128 x[2] = {_mm_unpacklo_ps(x0, x1), _mm_unpackhi_ps(x0, x1)},
+                     y[2] = {_mm_unpacklo_ps(y0, y1), _mm_unpackhi_ps(y0, y1)};
+        for (int two = 0; two < 2; two++) {
+            sums = _mm_add_ps(sums, _mm_mul_ps(_mm_unpacklo_ps(x[two], x[two]), _mm_movelh_ps(y[two], y[two])));
+            sums = _mm_add_ps(sums, _mm_mul_ps(_mm_unpackhi_ps(x[two], x[two]), _mm_movehl_ps(y[two], y[two])));
+        }
+    }
+    _mm_storeu_ps(d, sums);
 }
 
 /* ---- of wgmma.cuh */
@@ -634,15 +651,13 @@ static inline wgmma_operand wgmma_operand_after(wgmma_operand b, int bytes)
 template <bool bfloat, int SUMS>
 static inline void emulate_wgmma(float (&d)[SUMS], const emulate_sixteen (&x)[2], wgmma_operand b, int add)
 {
-    const int t = emulate::self().thread % 4;
-    for (int j = 0; j < SUMS / 4; j++)
-        for (int c = 0; c < 2; c++) {
-            const emulate_sixteen y = emulate_operand<bfloat>(b.at + j * b.column_stride + (2 * t + c) * 16, b.k_stride);
-            for (int row = 0; row < 2; row++) {
-                float &sum = d[4 * j + 2 * row + c];
-                sum = (add ? sum : 0.0f) + emulate_dot(x[row], y);
-            }
-        }
+    const char *column = b.at + emulate::self().thread % 4 * 32;
+    for (int j = 0; j < SUMS / 4; j++, column += b.column_stride) {
+        const emulate_sixteen y[2] = {emulate_operand<bfloat>(column, b.k_stride),
+                                      emulate_operand<bfloat>(column + 16, b.k_stride)};
+        const __m128 before = add ? _mm_loadu_ps(d + 4 * j) : _mm_setzero_ps();
+        _mm_storeu_ps(d + 4 * j, _mm_add_ps(before, emulate_dots(x, y)));
+    }
 }
 template <int SUMS> static inline void wgmma_product(float (&d)[SUMS], const uint4 &a, wgmma_operand b, int add)
 {
