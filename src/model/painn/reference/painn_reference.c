@@ -14,6 +14,7 @@ enum { STAGE_RADIAL, STAGE_LAYERS }; // then message and update of each layer, r
 
 typedef struct reference_layer {
     double *W1, *W1t, *W2, *W2t, *U, *Ut, *M1, *M1t, *M2, *M2t; // (out, in), and transposed
+    double *At;                                                 // of the filters: [K][3F]
     // Saved by the forward pass. All [n_atoms][…].
     double *mu;            // [3][F] layer input
     double *h, *x;         // [F], [3F]
@@ -107,13 +108,10 @@ static void radial(reference *r, const model_graph *graph)
 }
 
 // W = [A | b] ψ of one pair and layer, [3F]
-static void filter(const painn_layer *layer, int F, int K, const double *psi, double *W)
+static void filter(const painn_layer *layer, const reference_layer *L, int F, int K, const double *psi, double *W)
 {
-    for (int f = 0; f < 3 * F; f++) {
-        double sum = layer->filter_bias[f] * psi[K];
-        for (int k = 0; k < K; k++) sum += layer->filter_weight[(size_t)f * K + k] * psi[k];
-        W[f] = sum;
-    }
+    for (int f = 0; f < 3 * F; f++) W[f] = layer->filter_bias[f] * psi[K];
+    plain_add_product(1, K, 3 * F, psi, L->At, W);
 }
 
 // Δq_i = Σ W^q∘x^q_j ; Δμ_i = Σ (W^R∘x^R_j) u + (W^μ∘x^μ_j)∘μ_j
@@ -127,7 +125,7 @@ static void message(reference *r, const model_graph *graph, int l)
     for (int i = 0; i < graph->n_atoms; i++)
         for (int p = graph->first[i]; p < graph->first[i + 1]; p++) {
             size_t j = graph->neighbor[p];
-            filter(&P->layer[l], F, K, r->psi + (size_t)p * (K + 1), W);
+            filter(&P->layer[l], L, F, K, r->psi + (size_t)p * (K + 1), W);
             const double *x = L->x + j * 3 * F, *mu_j = L->mu + j * 3 * F, *u = r->u + 3 * (size_t)p;
             for (int f = 0; f < F; f++) {
                 r->q[(size_t)i * F + f] += W[f] * x[f];
@@ -271,7 +269,7 @@ static void message_backward(reference *r, const model_graph *graph, int l)
             const double *x = L->x + j * 3 * F, *mu_j = L->mu + j * 3 * F, *u = r->u + 3 * (size_t)p;
             const double *mu_i_bar = mu1_bar + (size_t)i * 3 * F, *q_i_bar = r->q_bar + (size_t)i * F;
             double *x_bar = r->x_bar + j * 3 * F, *mu_j_bar = r->mu_bar + j * 3 * F;
-            filter(w, F, K, r->psi + (size_t)p * (K + 1), W);
+            filter(w, L, F, K, r->psi + (size_t)p * (K + 1), W);
             for (int f = 0; f < F; f++) {
                 double P_e = 0, Q_e = 0, along_mu = W[2 * F + f] * x[2 * F + f];
                 for (int c = 0; c < 3; c++) {
@@ -441,7 +439,7 @@ static void destroy(model_backend *backend)
     reference *r = (reference *)backend;
     for (int l = 0; l < PAINN_MAX_LAYERS; l++) {
         reference_layer *L = &r->layer[l];
-        double *arrays[] = {L->W1, L->W1t, L->W2, L->W2t, L->U, L->Ut, L->M1, L->M1t, L->M2, L->M2t,
+        double *arrays[] = {L->W1, L->W1t, L->W2, L->W2t, L->U, L->Ut, L->M1, L->M1t, L->M2, L->M2t, L->At,
                             L->mu, L->h,   L->x,  L->mu1, L->V, L->B,  L->n,  L->t,   L->g,  L->y};
         for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) base_free(arrays[a]);
     }
@@ -498,7 +496,8 @@ mlff_status painn_reference_create(const mlff_model *model, const cpu_options *o
                    (L->W2 = to_double(w->W2, 3 * F, F, false)) && (L->W2t = to_double(w->W2, 3 * F, F, true)) &&
                    (L->U = to_double(w->U, 2 * F, F, false)) && (L->Ut = to_double(w->U, 2 * F, F, true)) &&
                    (L->M1 = to_double(w->M1, F, 2 * F, false)) && (L->M1t = to_double(w->M1, F, 2 * F, true)) &&
-                   (L->M2 = to_double(w->M2, 3 * F, F, false)) && (L->M2t = to_double(w->M2, 3 * F, F, true));
+                   (L->M2 = to_double(w->M2, 3 * F, F, false)) && (L->M2t = to_double(w->M2, 3 * F, F, true)) &&
+                   (L->At = to_double(w->filter_weight, 3 * F, P->n_radial, true));
     }
     for (int k = 0; k < P->n_readout; k++)
         complete = complete &&
