@@ -99,9 +99,11 @@ void check_python(check_table *table, bool import)
 {
     // Versions are read from the packages' files; importing some of them takes many seconds.
     static const char find[] = "import sys, importlib.metadata as m\n"
+                               "without = []\n"
                                "for name in sys.argv[1:]:\n"
                                "    try: print(name, m.version(name), end='; ')\n"
-                               "    except m.PackageNotFoundError: pass\n";
+                               "    except m.PackageNotFoundError: without.append(name)\n"
+                               "if 0 < len(without) < len(sys.argv) - 1: print('without', ', '.join(without))\n";
     static const char ask_torch[] = "import torch; print('torch', torch.__version__, 'sees', torch.cuda.device_count(), 'GPUs')";
     static const char ask_jax[] = "import jax; print('jax', jax.__version__, 'runs on', jax.default_backend())";
     char path[256], text[600];
