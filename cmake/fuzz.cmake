@@ -3,10 +3,6 @@
 if(NOT MLFF_FUZZ AND NOT BUILD_TESTING)
   return()
 endif()
-set(FUZZ_CLI_SOURCES ${MLFF_SOURCES_cli})
-list(FILTER FUZZ_CLI_SOURCES EXCLUDE REGEX "/main\\.c$")
-add_library(mlff_cli_objects OBJECT EXCLUDE_FROM_ALL ${FUZZ_CLI_SOURCES})
-target_link_libraries(mlff_cli_objects PRIVATE mlff_flags PkgConfig::CJSON)
 
 # Functions that tests/fuzz/memory_files.c has in the place of the system's.
 set(FUZZ_WRAPPED open fopen fdopen fileno close read pwrite ftruncate mmap munmap flock fsync fdatasync fchmod fstat stat lstat access
