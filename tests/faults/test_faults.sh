@@ -15,6 +15,7 @@ limit=${MLFF_FAULTS:-$([ "$kind" = memory ] && echo 24 || echo 4)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+shopt -s dotglob nullglob
 export OMP_NUM_THREADS=1 XDG_DATA_HOME=$work/data # where import --install writes
 export MLFF_CUDA_PLUGIN=/nonexistent # CUDA's runtime, linked into the plugin, crashes where memory runs out
 n_faults=0 n_failures=0 n_good=0
@@ -106,12 +107,23 @@ right() { # HOW FILE
 
 # Did the command report an error?
 told() {
-    grep -qP '^mlff: (?!warning: )' err
+    local line
+    while IFS= read -r line || [ "$line" ]; do
+        [[ $line == 'mlff: '* && $line != 'mlff: warning: '* ]] && return
+    done <err
+    return 1
+}
+
+# Sets `names` to what lies in the folder beside the result.
+list_folder() {
+    local name
+    names=
+    for name in *; do [ "$name" = "$file" ] || [ "$name" = "$file.labels" ] || names+="$name "; done
 }
 
 # check KIND HOW FILE ARGUMENTS…: all faults of one kind in one command, which writes FILE.
 check() {
-    local what=$1 how=$2 file=$3 n at status before wanted
+    local what=$1 how=$2 file=$3 n at status before wanted said
     shift 3
     command=("$@")
     [[ "$*" =~ ${MLFF_FAULTS_ONLY:-.} ]] || return
@@ -125,9 +137,10 @@ check() {
     if [ "$file" = - ]; then cp out expected; else cp -r "$file" expected; fi
     for at in $(places "$n"); do
         [ "${what/ */}/$at" != mmap:ENOMEM/1 ] || continue # the loader's own first mapping: glibc crashes before main
-        rm -rf -- "$file" "$file.labels" # label keeps what it has for --resume
+        [ ! -e "$file" ] && [ ! -e "$file.labels" ] || rm -rf -- "$file" "$file.labels" # label keeps what it has for --resume
         eval "$prepare"
-        before=$(ls -A)
+        list_folder
+        before=$names
         injected "$what" "$at" "$mlff" "$@"
         status=$?
         n_faults=$((n_faults + 1))
@@ -149,13 +162,14 @@ check() {
             ;;
         1 | 2 | 127)
             [ -s err ] || failure "$what $at of $n: exit status $status without a word: $*"
-            [ "$what" != memory ] || grep -qiE 'memory|allocate' err || failure "$what $at of $n: wrong cause: $*"
+            read -r -d '' said <err
+            [[ $what != memory || ${said,,} =~ memory|allocate ]] || failure "$what $at of $n: wrong cause: $*"
             [ ! -e "$file" ] || right "${how/#lines/some_lines}" "$file" || failure "$what $at of $n: failed and left a wrong file: $*"
             ;;
         *) failure "$what $at of $n: exit status $status: $*" ;;
         esac
-        [ "$(ls -A | grep -vxF -e "$file" -e "$file.labels")" = "$(grep -vxF -e "$file" <<<"$before")" ] ||
-            { failure "$what $at of $n: left files: $*: $(ls -A | tr '\n' ' ')"; rm -f ./*.????????; }
+        list_folder
+        [ "$names" = "$before" ] || { failure "$what $at of $n: left files: $*: $names"; rm -f ./*.????????; }
     done
 }
 
