@@ -74,6 +74,10 @@ using std::isnan;
 using std::max;
 using std::min;
 
+/* Reads and writes the emulator's own memory only: sanitizers check kernels. */
+#define EMULATE_OWN __attribute__((no_sanitize("address", "undefined")))
+#define EMULATE_INLINE __attribute__((always_inline)) static inline
+
 namespace emulate
 {
 struct warp_state {
@@ -107,7 +111,7 @@ extern context scheduler;
 extern std::vector<fiber> *fibers;
 extern uint64_t clock_ns; /* grows with what is done */
 #pragma GCC visibility pop
-inline fiber &self()
+__attribute__((always_inline)) inline fiber &self()
 {
     return *current;
 }
@@ -123,7 +127,7 @@ __attribute__((always_inline)) inline void switch_context(context *from, const c
                    "cc", "memory");
 }
 /* To the warp's next lane that can go on; after the last one to the scheduler. */
-__attribute__((always_inline)) inline void yield()
+EMULATE_OWN inline void yield()
 {
     fiber *const me = current, *next = me + 1;
     while (next < me->warp_end && (next->done || (next->awaited && *next->awaited == next->seen))) next++;
@@ -135,7 +139,7 @@ __attribute__((always_inline)) inline void yield()
         switch_context(&me->at, &next->at);
     }
 }
-inline void wait_until_changed(const unsigned &generation, unsigned seen)
+EMULATE_OWN inline void wait_until_changed(const unsigned &generation, unsigned seen)
 {
     fiber *const me = current;
     me->awaited = &generation;
@@ -168,14 +172,14 @@ class grid
 void hold();    /* until the previous kernel is complete */
 void trigger(); /* the next kernel may start */
 /* What a lane gave to the last exchange: kept in its half of the buffer until the collective after the next. */
-template <typename T> T given(int lane)
+template <typename T> EMULATE_OWN T given(int lane)
 {
     const warp_state &w = *self().warp;
     T value;
     memcpy(&value, &w.in[(w.generation - 1) & 1][lane & 31], sizeof value);
     return value;
 }
-template <typename T> T exchange(T value, int source)
+template <typename T> EMULATE_OWN T exchange(T value, int source)
 {
     warp_state &w = *self().warp;
     const unsigned g = w.generation;
@@ -187,7 +191,7 @@ template <typename T> T exchange(T value, int source)
     wait_until_changed(w.generation, g);
     return given<T>(source);
 }
-inline void wait(barrier_state &b, int n)
+EMULATE_OWN inline void wait(barrier_state &b, int n)
 {
     unsigned g = b.generation;
     if (++b.arrived == n) {
@@ -464,7 +468,7 @@ template <int N> static inline void copy_wait()
 struct emulate_sixteen {
     __m128 of[4];
 };
-template <bool bfloat> static inline __m128 emulate_unpack(__m128i halves) /* the first four */
+template <bool bfloat> EMULATE_INLINE __m128 emulate_unpack(__m128i halves) /* the first four */
 {
     const __m128i bits = _mm_unpacklo_epi16(halves, _mm_setzero_si128());
     if (bfloat) return _mm_castsi128_ps(_mm_slli_epi32(bits, 16));
@@ -480,7 +484,7 @@ template <bool bfloat> static inline __m128 emulate_unpack(__m128i halves) /* th
     return _mm_castsi128_ps(
         _mm_or_si128(sign, _mm_or_si128(_mm_and_si128(subnormal, small), _mm_andnot_si128(subnormal, normal))));
 }
-template <bool bfloat> static inline void emulate_unpack_eight(__m128i halves, __m128 *out)
+template <bool bfloat> EMULATE_INLINE void emulate_unpack_eight(__m128i halves, __m128 *out)
 {
     out[0] = emulate_unpack<bfloat>(halves);
     out[1] = emulate_unpack<bfloat>(_mm_unpackhi_epi64(halves, halves));
@@ -492,17 +496,17 @@ template <bool bfloat> static inline emulate_sixteen emulate_operand(const char 
     emulate_unpack_eight<bfloat>(_mm_loadu_si128((const __m128i *)(at + k_stride)), v.of + 2);
     return v;
 }
-static inline emulate_sixteen emulate_load(const float *at)
+EMULATE_INLINE emulate_sixteen emulate_load(const float *at)
 {
     return {{_mm_loadu_ps(at), _mm_loadu_ps(at + 4), _mm_loadu_ps(at + 8), _mm_loadu_ps(at + 12)}};
 }
-static inline __m128 emulate_products(const emulate_sixteen &a, const emulate_sixteen &b)
+EMULATE_INLINE __m128 emulate_products(const emulate_sixteen &a, const emulate_sixteen &b)
 {
     return _mm_add_ps(_mm_add_ps(_mm_mul_ps(a.of[0], b.of[0]), _mm_mul_ps(a.of[1], b.of[1])),
                       _mm_add_ps(_mm_mul_ps(a.of[2], b.of[2]), _mm_mul_ps(a.of[3], b.of[3])));
 }
 /* The products of two rows and two columns: x0·y0, x0·y1, x1·y0, x1·y1. */
-static inline __m128 emulate_dots(const emulate_sixteen (&x)[2], const emulate_sixteen (&y)[2])
+EMULATE_INLINE __m128 emulate_dots(const emulate_sixteen (&x)[2], const emulate_sixteen (&y)[2])
 {
     const __m128 a = emulate_products(x[0], y[0]), b = emulate_products(x[0], y[1]), c = emulate_products(x[1], y[0]),
                  d = emulate_products(x[1], y[1]);
@@ -560,7 +564,7 @@ template <bool transposed> static inline uint4 load_tiles(const uint4 *row)
     return {v[0], v[1], v[2], v[3]};
 }
 /* A thread's words of the 16 × 16 operand A, to the warp's rows. */
-template <bool bfloat> static inline void emulate_give_rows(emulate::warp_state &w, unsigned half, const uint4 &a)
+template <bool bfloat> EMULATE_OWN static inline void emulate_give_rows(emulate::warp_state &w, unsigned half, uint4 a)
 {
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     __m128 v[2];
@@ -570,7 +574,7 @@ template <bool bfloat> static inline void emulate_give_rows(emulate::warp_state 
         _mm_storeh_pi((__m64 *)&w.rows[half][g + 8][2 * t + 8 * k], v[k]);
     }
 }
-template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+template <bool bfloat> EMULATE_OWN static inline __m128 emulate_product(uint4 a, uint32_t b0, uint32_t b1)
 {
     emulate::warp_state &w = *emulate::self().warp;
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
@@ -582,7 +586,12 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
     emulate::exchange(0, 0);
     const emulate_sixteen y[2] = {emulate_load(w.columns[half][2 * t]), emulate_load(w.columns[half][2 * t + 1])};
     const emulate_sixteen x[2] = {emulate_load(w.rows[half][g]), emulate_load(w.rows[half][g + 8])};
-    _mm_store_ps(&d.x, _mm_add_ps(_mm_load_ps(&d.x), emulate_dots(x, y)));
+    return emulate_dots(x, y);
+}
+template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+{
+    const __m128 sums = emulate_product<bfloat>(a, b0, b1);
+    _mm_store_ps(&d.x, _mm_add_ps(_mm_load_ps(&d.x), sums));
 }
 
 /* ---- of tf32_product.cuh */

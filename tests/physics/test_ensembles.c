@@ -47,8 +47,9 @@ static mlff_status lennard_jones(void *context, const mlff_system *system, doubl
                 r[c] -= length * round(r[c] / length);
                 square += r[c] * r[c];
             }
-            const double d = sqrt(square), s6 = pow(s2 / square, 3);
+            const double d = sqrt(square);
             if (d >= cutoff) continue;
+            const double s6 = pow(s2 / square, 3);
             *energy += 4 * epsilon * (s6 * s6 - s6) - shift - (d - cutoff) * slope;
             const double scale = 24 * epsilon * (2 * s6 * s6 - s6) / square + slope / d;
             for (int c = 0; c < 3; c++) {
