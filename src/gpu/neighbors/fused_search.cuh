@@ -292,6 +292,8 @@ static __device__ __forceinline__ int make_row(const gpu_step &step, const row_g
 #pragma unroll 1
     for (int pass = moves && dry_run && step.follows_motion ? 0 : 1; pass < 2; pass++) {
         const bool keep = !(moves && dry_run) || pass == 1;
+        // Groups of one team end the dry run one after another: the system is not written while one of them reads it.
+        if (moves && dry_run && keep && step.follows_motion) team.barrier();
         if (moves && keep) wait_for_integrator(step);
         double raw[3] = {0, 0, 0};
         if (thread < n)
