@@ -8,6 +8,8 @@
  *   MLFF_EMULATE_MEMORY=1073741824 bytes of each GPU
  *   MLFF_EMULATE_FAIL=[function:]nth[:error]    as emulate_fail; without an error the GPU is lost (719); with 600 of
  *                                  cudaStreamQuery or cudaEventQuery, a kernel never ends, and a call that waits for it aborts
+ *   MLFF_EMULATE_DELAY=seed        warps and blocks pause at random, asynchronous stores and copies are late: a kernel that is
+ *                                  synchronized gives the same bits with any seed
  *
  * Work on a stream is done as late as CUDA allows: when somebody waits for it. Forgotten waits give old results. So do reads of a
  * kernel that is launched with overlap (gpu/ptx/launch.cuh) before it waits for the previous one: threads of its first, a middle and its

@@ -2,6 +2,9 @@
 // emulate_cuda.cc: the scheduler of emulate_cuda.h. x86-64 only (it switches stacks).
 #include "emulate/emulate_cuda.h"
 
+#include <deque>
+#include <unordered_map>
+
 emulate_index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulate
@@ -26,8 +29,116 @@ static bool can_go_on(const fiber &f)
     return !f.done && !(f.awaited && *f.awaited == f.seen);
 }
 
+// ---- delays (MLFF_EMULATE_DELAY)
+
+// Rounds in which a warp, or now and then a whole block, does not run, from a collective on. Mostly few, sometimes so many that the others go on
+// as far as they can.
+struct delays {
+    uint64_t state;
+    std::vector<long> until; // of each warp: the round in which it goes on
+    int warps_of_block;
+    long round = 0;
+
+    delays(uint64_t seed, size_t n_warps, int warps) : state(seed), until(n_warps, 0), warps_of_block(warps)
+    {
+    }
+    uint32_t random()
+    {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17; // xorshift
+        return (uint32_t)(state >> 32);
+    }
+    bool is_delayed(size_t warp) const
+    {
+        return until[warp] > round;
+    }
+    // Asked after each collective of a warp.
+    bool begins(size_t warp)
+    {
+        static const long longest[4] = {2, 8, 40, 200};
+        if (random() % 32 > 0) return false;
+        const bool block = random() % 4 == 0;
+        const size_t first = block ? warp / warps_of_block * warps_of_block : warp, n = block ? warps_of_block : 1;
+        const long end = round + 1 + random() % longest[random() % 4];
+        for (size_t w = first; w < first + n; w++) until[w] = end;
+        return true;
+    }
+    // Asynchronous work, with the round in which it is done; in any order.
+    struct pending_work {
+        long round;
+        std::function<void()> work;
+    };
+    std::vector<pending_work> pending;
+    void put_off(std::function<void()> work)
+    {
+        static const long longest[4] = {1, 2, 6, 30};
+        pending.push_back({round + random() % longest[random() % 4], std::move(work)});
+    }
+    // What is due, or all.
+    void work_off(bool all)
+    {
+        size_t kept = 0;
+        for (size_t k = 0; k < pending.size(); k++) {
+            if (all || pending[k].round <= round)
+                pending[k].work();
+            else
+                pending[kept++] = std::move(pending[k]);
+        }
+        pending.resize(kept);
+    }
+};
+bool delays_work;
+static delays *at_work;
+
+void later(std::function<void()> work)
+{
+    at_work->put_off(std::move(work));
+}
+
+// Copies of a thread: done when they are committed, or not before they are waited for.
+struct thread_copies {
+    typedef std::vector<std::pair<void *, const void *>> group;
+    group open;
+    std::deque<group> committed;
+};
+static std::unordered_map<const fiber *, thread_copies> copies;
+
+static void copy(const thread_copies::group &group)
+{
+    for (const auto &piece : group) memcpy(piece.first, piece.second, 16);
+}
+
+void copy_later(void *shared, const void *global)
+{
+    copies[current].open.push_back({shared, global});
+}
+
+void commit_copies()
+{
+    thread_copies &own = copies[current];
+    if (at_work->random() % 2 == 0) {
+        copy(own.open);
+        own.open.clear();
+    }
+    own.committed.push_back(std::move(own.open));
+    own.open = {};
+}
+
+void wait_for_copies(size_t groups)
+{
+    thread_copies &own = copies[current];
+    for (; own.committed.size() > groups; own.committed.pop_front()) copy(own.committed.front());
+}
+
+// A seed for each set of blocks; 0: no delays.
+static uint64_t next_seed()
+{
+    static const char *const text = getenv("MLFF_EMULATE_DELAY");
+    static uint64_t n = 0;
+    return text ? (strtoull(text, NULL, 10) * 1000003 + ++n) * 0x9e3779b97f4a7c15u | 1 : 0;
+}
+
 // Lanes of a warp take turns for as long as they complete collectives: their stacks stay in the cache.
-static void run_warp(fiber *first)
+static void run_warp(fiber *first, delays *delayed, size_t warp)
 {
     for (unsigned before = first->warp->generation;; before = first->warp->generation) {
         fiber *f = first;
@@ -38,6 +149,7 @@ static void run_warp(fiber *first)
         blockIdx.x = f->block;
         switch_context(&scheduler, &f->at);
         if (first->warp->generation == before) return;
+        if (delayed && delayed->begins(warp)) return;
     }
 }
 
@@ -130,19 +242,32 @@ static void run_set(const launch_shape &launched, block_set &set)
     running = &set;
     const size_t shared_bytes = (size_t)(__stop_emulate_shared - __start_emulate_shared);
     if (!set.suspended.empty()) memcpy(__start_emulate_shared, set.suspended.data(), shared_bytes);
+    const uint64_t seed = next_seed();
+    delays delayed(seed, seed ? set.warps.size() : 0, (launched.threads + 31) / 32);
+    delays_work = seed != 0;
+    at_work = &delayed;
     uint64_t before = set.progress();
-    bool left = true;
-    for (int idle = 0; left && idle < PATIENCE;) {
+    bool left = true, waits = false; // waits: a delayed warp would go on
+    for (int idle = 0; left && idle < PATIENCE; delayed.round++) {
         left = false;
+        delayed.work_off(false);
+        waits = !delayed.pending.empty();
         for (fiber *f = set.fibers.data(), *end = f + set.fibers.size(); f < end; f = f->warp_end) {
-            run_warp(f);
+            const size_t warp = (size_t)(f->warp - set.warps.data());
+            if (seed && delayed.is_delayed(warp))
+                waits = true;
+            else
+                run_warp(f, seed ? &delayed : NULL, warp);
             for (fiber *lane = f; lane < f->warp_end && !left; lane++) left = !lane->done;
         }
         if (set.released) continue;
         const uint64_t now = set.progress();
-        idle = now == before ? idle + 1 : 0;
+        idle = now == before && !waits ? idle + 1 : 0;
         before = now;
     }
+    delayed.work_off(true);
+    for (const fiber &f : set.fibers)
+        if (f.done) copies.erase(&f);
     if (!set.released) set.suspended.assign(__start_emulate_shared, __stop_emulate_shared);
 }
 

@@ -169,6 +169,11 @@ class grid
     const launch_shape &shape;
     std::vector<block_set *> begun; // of the sets of blocks; NULL: not begun
 };
+extern bool delays_work; /* MLFF_EMULATE_DELAY */
+void later(std::function<void()> work);
+void copy_later(void *shared, const void *global);
+void commit_copies();
+void wait_for_copies(size_t groups);
 void hold();    /* until the previous kernel is complete */
 void trigger(); /* the next kernel may start */
 /* What a lane gave to the last exchange: kept in its half of the buffer until the collective after the next. */
@@ -428,23 +433,41 @@ static inline cluster_base cluster_map(const void *base, int rank)
     const size_t first = (size_t)(me.cluster_first + rank) * me.block_threads;
     return {(*emulate::fibers)[first].shared + ((const char *)base - me.shared), first};
 }
+/* At once, or with delays later. The block whose first thread is fiber `first` must not have exited. */
+static inline void emulate_check_runs(size_t first)
+{
+    const emulate::fiber *of = &(*emulate::fibers)[first];
+    if (std::all_of(of, of + of->block_threads, [](const emulate::fiber &f) { return f.done; })) abort();
+}
+template <typename Work> static inline void emulate_asynchronously(size_t first, const Work &work)
+{
+    if (emulate::delays_work) {
+        emulate::later([=] {
+            emulate_check_runs(first);
+            work();
+        });
+        return;
+    }
+    emulate_check_runs(first);
+    work();
+}
 template <typename T> static inline void store_async(cluster_base peer, uint32_t offset, uint32_t mbarrier, T v)
 {
-    int left = 0;
-    const int n = emulate::self().block_threads;
-    while (left < n && (*emulate::fibers)[peer.first + left].done) left++;
-    if (left == n) abort(); /* the block has exited */
-    *(T *)(peer.shared + offset) = v;
-    emulate_mbarrier_change((uint64_t *)(peer.shared + mbarrier), -(int64_t)sizeof v, 0);
+    emulate_asynchronously(peer.first, [=] {
+        *(T *)(peer.shared + offset) = v;
+        emulate_mbarrier_change((uint64_t *)(peer.shared + mbarrier), -(int64_t)sizeof v, 0);
+    });
 }
 static inline void mbarrier_arrive_at(cluster_base mbarrier)
 {
-    mbarrier_arrive((uint64_t *)mbarrier.shared);
+    emulate_asynchronously(mbarrier.first, [=] { mbarrier_arrive((uint64_t *)mbarrier.shared); });
 }
 static inline void bulk_copy_to_peer(cluster_base to, const void *from, int bytes, cluster_base mbarrier)
 {
-    memcpy(to.shared, from, (size_t)bytes);
-    emulate_mbarrier_change((uint64_t *)mbarrier.shared, -(int64_t)bytes, 0);
+    emulate_asynchronously(to.first, [=] {
+        memcpy(to.shared, from, (size_t)bytes);
+        emulate_mbarrier_change((uint64_t *)mbarrier.shared, -(int64_t)bytes, 0);
+    });
 }
 static inline void async_proxy_fence()
 {
@@ -455,13 +478,18 @@ static inline void store_if(bool here, uint4 *global, uint4 v)
 }
 static inline void copy_async(void *shared, const void *global)
 {
-    memcpy(shared, global, 16);
+    if (emulate::delays_work)
+        emulate::copy_later(shared, global);
+    else
+        memcpy(shared, global, 16);
 }
 static inline void copy_commit()
 {
+    if (emulate::delays_work) emulate::commit_copies();
 }
 template <int N> static inline void copy_wait()
 {
+    if (emulate::delays_work) emulate::wait_for_copies(N);
 }
 /* Sixteen numbers along k, and eight halves (or bfloat16) as floats. Products call these for most of the time that they take:
  * no branches, and no more than SSE2 where the compiler may not use more. */
@@ -623,8 +651,11 @@ static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
 static inline void bulk_copy(void *shared, const void *global, int bytes, uint64_t *mbarrier)
 {
     if (bytes % 16 || (uintptr_t)shared % 16 || (uintptr_t)global % 16) abort();
-    memcpy(shared, global, (size_t)bytes);
-    emulate_mbarrier_change(mbarrier, -(int64_t)bytes, 0);
+    const emulate::fiber &me = emulate::self();
+    emulate_asynchronously((size_t)(&me - emulate::fibers->data()) / me.block_threads * me.block_threads, [=] {
+        memcpy(shared, global, (size_t)bytes);
+        emulate_mbarrier_change(mbarrier, -(int64_t)bytes, 0);
+    });
 }
 static inline void bulk_prefetch(const void *, int)
 {
