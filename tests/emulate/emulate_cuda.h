@@ -460,7 +460,8 @@ template <typename T> static inline void store_async(cluster_base peer, uint32_t
 }
 static inline void mbarrier_arrive_at(cluster_base mbarrier)
 {
-    emulate_asynchronously(mbarrier.first, [=] { mbarrier_arrive((uint64_t *)mbarrier.shared); });
+    emulate_check_runs(mbarrier.first); /* not later: a barrier of the cluster orders it */
+    mbarrier_arrive((uint64_t *)mbarrier.shared);
 }
 static inline void bulk_copy_to_peer(cluster_base to, const void *from, int bytes, cluster_base mbarrier)
 {
