@@ -477,6 +477,32 @@ static inline void store_if(bool here, uint4 *global, uint4 v)
 {
     if (here) *global = v;
 }
+/* ---- of exchange.cuh: a load waits for each of its words, so that blocks which wait take no time */
+static inline void exchange_load(const void *from, uint4 &v)
+{
+    const unsigned *const word = (const unsigned *)from;
+    for (int k = 0; k < 4; k++) emulate::wait_until_changed(word[k], 0xffffffffu);
+    v = *(const uint4 *)from;
+}
+static inline void exchange_load_if(bool here, const void *from, uint4 &v)
+{
+    if (here) exchange_load(from, v);
+}
+template <typename T> static inline void exchange_store(void *to, T v)
+{
+    *(T *)to = v;
+}
+static inline void exchange_fence()
+{
+}
+static inline float2 request_two(const float *from)
+{
+    return *(const float2 *)from;
+}
+static inline uint4 request_constants(const void *from)
+{
+    return *(const uint4 *)from;
+}
 static inline void copy_async(void *shared, const void *global)
 {
     if (emulate::delays_work)
