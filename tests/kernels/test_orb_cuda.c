@@ -203,6 +203,29 @@ static void check_shapes(const mlff_model *model, mlff_evaluator *gpu)
     for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
 }
 
+// All layers by one kernel: more layers than slots of its exchange; edges that end within a group of 32 and within one of 16; more atoms than 8; no
+// edges; a batch. With 10 neighbors the emulated GPU, which has 32 multiprocessors, takes this kernel, too; with 20 an H100 has blocks with two
+// groups of edges.
+static void test_layers_together(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {""};
+    static const random_system systems[] = {{14, 1, 1.2, 3}, {5, 0, 1.0, 2}};
+    if (!have_gpu()) return;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v2", "n_layers=5; hidden=512; max_neighbors=10; seed=19"));
+    with_norms(model);
+    check_plans("layers together", model, plans, 1, systems, sizeof systems / sizeof *systems);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
+    check_shapes(model, gpu);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+    assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; seed=20"));
+    with_norms(model);
+    check_plans("layers together, 280 edges", model, plans, 1, systems, 1);
+    mlff_model_destroy(model);
+}
+
 static void test_systems(void **state)
 {
     (void)state;
@@ -380,10 +403,12 @@ static void test_dynamics(void **state)
     follow_dynamics("orb-v3-conservative");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions),
                                        cmocka_unit_test(test_networks),
+                                       cmocka_unit_test(test_layers_together),
                                        cmocka_unit_test(test_systems),
                                        cmocka_unit_test(test_v3),
                                        cmocka_unit_test(test_ties),

@@ -42,7 +42,8 @@ static void fuse_edges(orb_launcher *l, const orb_gpu_mlp *mlp, gpu_operand inpu
     RUN(l, orb_gpu_launch_network(&network, &plan, l->stream));
 }
 
-static void encode(orb_launcher *l)
+// `together`: all layers follow in one kernel.
+static void encode(orb_launcher *l, int together)
 {
     const orb_gpu_step *s = l->step;
     const orb_gpu_mlp *mlp = &s->model->encoder;
@@ -57,6 +58,7 @@ static void encode(orb_launcher *l)
                                  .keep = kept.hidden[0]};
         orb_gpu_update update = {.replaces = 1, .z = kept.z};
         RUN(l, orb_gpu_launch_inputs(s, l->plan, first, l->stream));
+        if (together) RUN(l, orb_gpu_launch_nodes(s, l->plan, 1, l->stream));
         if (orb_edge_blocks(l)) {
             fuse_edges(l, mlp, orb_rows_from(s->input, -first), &update, first, rows, -1);
             continue;
@@ -64,7 +66,8 @@ static void encode(orb_launcher *l)
         RUN(l, orb_gpu_launch_edge_dense(&dense, &plan, l->stream));
         finish_edges(l, mlp, &kept, &update, first, rows);
     }
-    RUN(l, orb_gpu_launch_nodes(s, l->plan, l->stream));
+    // Behind the edges: kernels of a layer read these before the kernel in front of them is complete.
+    if (!together) RUN(l, orb_gpu_launch_nodes(s, l->plan, 0, l->stream));
 }
 
 static void send_messages(orb_launcher *l, int t)
@@ -170,6 +173,27 @@ static void update_nodes(orb_launcher *l, int t)
     }
 }
 
+static void run_layers(orb_launcher *l)
+{
+    const orb_gpu_step *s = l->step;
+    const orb_gpu_layers layers = {.layer = s->layers,
+                                   .n_layers = s->n_layers,
+                                   .epsilon = s->norm_epsilon,
+                                   .edges = s->edges,
+                                   .nodes = s->nodes,
+                                   .n_atoms = &s->gpu.call->n_atoms,
+                                   .n_edges = s->n_edges,
+                                   .first_edge = s->first_edge,
+                                   .incoming_first = s->incoming_first,
+                                   .incoming_edge = s->incoming_edge,
+                                   .sender = s->sender,
+                                   .receiver = s->receiver,
+                                   .envelope = s->envelope,
+                                   .exchange = s->exchange,
+                                   .stamps = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS)};
+    RUN(l, orb_gpu_launch_layers(&layers, (enum gpu_number)s->numbers, l->plan, l->n_edges, l->stream));
+}
+
 // The hidden layers of energy and stress, of the mean of a system's nodes.
 static void pool(orb_launcher *l, int stamped)
 {
@@ -227,8 +251,10 @@ int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper,
     step.saves = step.conservative && plan->forces;
     RUN(&l, orb_gpu_launch_graph(&step, plan, stream));
     if (step.repulsion_table) RUN(&l, orb_gpu_launch_repulsion(&step, plan, stream));
-    encode(&l);
-    for (int t = 0; t < step.n_layers; t++) {
+    const int together = orb_has_networks(&l) && tiles < 0 && orb_gpu_has_layers(plan, l.n_edges);
+    encode(&l, together);
+    if (together) run_layers(&l);
+    for (int t = 0; t < step.n_layers && !together; t++) {
         send_messages(&l, t);
         update_nodes(&l, t);
     }

@@ -146,6 +146,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     CUDA_TRY(orb_gpu_prepare_products(base->hopper), "setting up the kernels");
     CUDA_TRY(orb_gpu_prepare_updates(base->hopper), "setting up the kernels");
     if (base->hopper) CUDA_TRY(orb_gpu_prepare_networks(), "setting up the kernels");
+    if (base->hopper) CUDA_TRY(orb_gpu_prepare_layers(), "setting up the kernels");
     CUDA_TRY(gpu_prepare_dense(base->hopper), "setting up the kernels");
     if (parameters->conservative) CUDA_TRY(orb_gpu_prepare_back(base->hopper), "setting up the kernels");
     *evaluator_out = base;
@@ -166,6 +167,7 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"orb_gather_kernel", "forward/message"},
                                      {"orb_edge_update_kernel", "forward/message"},
                                      {"orb_network_kernel", "forward/message"}, // and of the encoder
+                                     {"orb_layers_kernel", "forward/message"},  // and of the updates
                                      {"attention_sum_kernel", "forward/update"},
                                      {"orb_node_dense_kernel", "forward/update"},
                                      {"orb_node_update_kernel", "forward/update"},

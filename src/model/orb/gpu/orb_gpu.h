@@ -2,7 +2,8 @@
 /* orb_gpu.h: what the files of Orb on a GPU share: the arrays of a step, and the launches of its kernels.
  *
  *   neighbor list > graph (cap of each sender, edges, incoming edges) > encoder > layers > heads > forces > sums
- *   a layer: projections of nodes > first, second, third edge layer > sums over edges > first, second, third node layer
+ *   a layer: projections of nodes > first, second, third edge layer > sums over edges > first, second, third node layer;
+ *     all layers of a small Orb-v2 in one kernel
  *   conservative: heads > layers backward, last to first > encoder backward > gradient of each edge > forces > sums
  *
  * For the reverse pass every layer keeps what its derivatives need (orb_gpu_kept); adjoints of hidden features take its place.
@@ -33,7 +34,12 @@ enum {
     ORB_GPU_NETWORK_EDGES_FLOAT32 = 1200, /* networks of edges from so many on in float32; in the fast modes always */
     ORB_GPU_NETWORK_NODES = 192,          /* networks of nodes from so many on */
     ORB_GPU_MAX_LAYERS = 16,
-    ORB_GPU_MAX_CAP = 128
+    ORB_GPU_MAX_CAP = 128,
+    /* One kernel for all layers: of at most so many atoms and edges. Slots of what its blocks exchange. */
+    ORB_GPU_TOGETHER_ATOMS = 16,
+    ORB_GPU_TOGETHER_EDGES = 320,
+    ORB_GPU_SLOTS = 4,
+    ORB_GPU_SLOT_BYTES = 5 * 1024 * ORB_GPU_TOGETHER_EDGES + 16 * ORB_GPU_TOGETHER_EDGES + 7 * 1024 * ORB_GPU_TOGETHER_ATOMS
 };
 
 /* A multilayer perceptron of three layers, and the norm of its output: shift NULL: root mean square. */
@@ -100,6 +106,7 @@ typedef struct orb_gpu_step {
     float norm_epsilon;
     const float *repulsion_table; /* [n_species][2] by atomic number Z: radius in Å, (Z + 1)^0.3; NULL: no repulsion */
     const float *node_table;      /* [n_species][256] encoded nodes by atomic number */
+    const orb_gpu_layer *layers;  /* [n_layers] of the model, on the device */
     const float *energy_back;     /* [256][256] weights of the energy's hidden layer; NULL: forces are direct */
     /* Of charge and spin; NULL without conditioning. */
     const float *frequency;                         /* [2][64] of charge and of spin */
@@ -136,6 +143,7 @@ typedef struct orb_gpu_step {
     gpu_operand pooled_hidden;    /* [n_systems][512] of energy and stress, before the activation */
     float *system_hidden_values;  /* [n_systems][512] */
     orb_gpu_repulsion *repulsion; /* [n_atoms] */
+    char *exchange;               /* [ORB_GPU_SLOTS][ORB_GPU_SLOT_BYTES] of the kernel of all layers */
     orb_gpu_system *system;       /* [n_systems] */
     /* ---- adjoints, of conservative forces */
     float *system_bar;            /* [n_systems][256] of the last nodes */
@@ -188,10 +196,23 @@ typedef struct orb_gpu_network {
     const int32_t *sender, *receiver;
 } orb_gpu_network;
 
+/* All layers of Orb-v2 in one kernel. */
+typedef struct orb_gpu_layers {
+    const orb_gpu_layer *layer; /* [n_layers] on the device */
+    int32_t n_layers;
+    float epsilon;
+    gpu_operand edges, nodes; /* encoded; nodes become those of the last layer */
+    const int32_t *n_atoms, *n_edges, *first_edge, *incoming_first, *incoming_edge, *sender, *receiver;
+    const float *envelope;
+    char *exchange;   /* the first two slots are all ones */
+    uint64_t *stamps; /* [n_layers][2], or NULL */
+} orb_gpu_layers;
+
 /* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
 int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
-int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+/* `clears`: two slots of the exchange become empty, too. */
+int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int clears, void *stream);
 int orb_gpu_launch_edge_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *plan, void *stream);
@@ -199,6 +220,7 @@ int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_pl
 int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_layers(const orb_gpu_layers *layers, enum gpu_number numbers, const gpu_plan *plan, int edges, void *stream);
 int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
@@ -216,6 +238,9 @@ int orb_gpu_launch_energies(const orb_gpu_step *step, const gpu_plan *plan, void
 int orb_gpu_prepare_products(int hopper);
 int orb_gpu_prepare_updates(int hopper);
 int orb_gpu_prepare_networks(void); /* Hopper only */
+int orb_gpu_prepare_layers(void);
+/* Whether the kernel of all layers takes the plan's atoms and so many edges. */
+int orb_gpu_has_layers(const gpu_plan *plan, int edges);
 int orb_gpu_prepare_back(int hopper);
 
 /* All kernels of the model, behind the neighbor list. `tiles`: kind of the products' tiles (gpu_linear_plan.wide); -1: chosen by size. */

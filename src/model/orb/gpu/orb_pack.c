@@ -278,6 +278,9 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     gpu_pack_parts(&p, P->n_species, pack_node, &all);
     pack_mlp(&p, numbers, &P->edge_encoder, 0, &host->encoder);
     gpu_pack_parts(&p, P->n_layers, pack_layer_part, &all);
+    orb_gpu_layer *layers = gpu_pack(&p, sizeof *layers * (size_t)P->n_layers, &device);
+    step->layers = device;
+    if (layers) memcpy(layers, host->layer, sizeof *layers * (size_t)P->n_layers);
     if (P->conservative) pack_back(&p, numbers, &P->edge_encoder, P->n_edge_inputs, host->encoder_back);
     pack_heads(&p, numbers, P, step, host);
     if (P->conservative)
@@ -371,6 +374,7 @@ size_t orb_gpu_arena(orb_gpu_step *step, void *base)
     place_operand(p, &step->pooled, systems, ORB_GPU_LATENT, both);
     place_operand(p, &step->pooled_hidden, systems, 2 * ORB_GPU_LATENT, 1);
     PLACE(system_hidden_values, systems * 2 * ORB_GPU_LATENT * real);
+    if (!step->conservative && step->hidden == GPU_NETWORK_HIDDEN) PLACE(exchange, (size_t)ORB_GPU_SLOTS * ORB_GPU_SLOT_BYTES);
     PLACE(repulsion, (step->repulsion_table ? n : 1) * sizeof(orb_gpu_repulsion));
     PLACE(system, systems * sizeof(orb_gpu_system));
     if (step->conservative) place_adjoints(p, step, n, e, systems, both);
