@@ -75,8 +75,7 @@ typedef struct profile_tail {
     bool virtual_machine;           /* its host may take CPUs, unseen */
     double cpu_rise;                /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
     double pace_rise;               /* of the time that fixed arithmetic takes, from the first step to the last; NaN: not known */
-    double queue_ms,
-        queue_least_ms; /* of a step, waits for a GPU: their mean, and what one step in fifty exceeds not; NaN: not known */
+    double queue_ms, queue_least_ms; /* waits for a GPU, of steps: mean and second percentile; NaN: not known */
 } profile_tail;
 
 typedef struct profile_ledger {

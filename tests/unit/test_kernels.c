@@ -174,6 +174,10 @@ static void test_books_close(void **state)
     mlff_profile_destroy(profile);
 }
 
+static const mlff_stage divided_stages[] = {{"inputs", "host", -1, ""}, {"enqueue", "host", -1, ""},
+                                            {"launch", "", -1, ""},     {"message", "forward", 0, ""},
+                                            {"wait", "host", -1, ""},   {"results", "host", -1, ""}};
+
 // Without a trace the force field's own stages tell the GPU from the host around it, and the budget closes all the same.
 static mlff_status divided_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
                                 double *stress)
@@ -193,19 +197,25 @@ static void divided_times(void *context, double *time_ns)
     memcpy(time_ns, times, sizeof times);
 }
 
+typedef mlff_status step_function(void *, const mlff_system *, unsigned, double *, double *, double *);
+
+static mlff_callable divided_callable(void *context, step_function *step, void (*times)(void *, double *))
+{
+    return (mlff_callable){.struct_size = sizeof(mlff_callable),
+                           .context = context,
+                           .name = "divided",
+                           .device = "cuda:0",
+                           .properties = MLFF_ENERGY | MLFF_FORCES,
+                           .step = step,
+                           .n_stages = 6,
+                           .stages = divided_stages,
+                           .stage_times = times};
+}
+
 static void test_budget_of_stages(void **state)
 {
     (void)state;
-    static const mlff_stage stages[] = {{"inputs", "host", -1, ""},    {"enqueue", "host", -1, ""}, {"launch", "", -1, ""},
-                                        {"message", "forward", 0, ""}, {"wait", "host", -1, ""},    {"results", "host", -1, ""}};
-    mlff_callable callable = {.struct_size = sizeof callable,
-                              .name = "divided",
-                              .device = "cuda:0",
-                              .properties = MLFF_ENERGY | MLFF_FORCES,
-                              .step = divided_step,
-                              .n_stages = 6,
-                              .stages = stages,
-                              .stage_times = divided_times};
+    mlff_callable callable = divided_callable(NULL, divided_step, divided_times);
     mlff_trajectory *trajectory = synthetic_thermal(8);
     mlff_profile_options options = synthetic_options(40);
     mlff_profile *profile;
@@ -256,19 +266,9 @@ static void shared_times(void *context, double *time_ns)
 static void test_shared_gpu(void **state)
 {
     (void)state;
-    static const mlff_stage stages[] = {{"inputs", "host", -1, ""},    {"enqueue", "host", -1, ""}, {"launch", "", -1, ""},
-                                        {"message", "forward", 0, ""}, {"wait", "host", -1, ""},    {"results", "host", -1, ""}};
     for (int shared = 0; shared < 2; shared++) {
         shared_gpu gpu = {.longer_us = shared ? 400 : 0};
-        mlff_callable callable = {.struct_size = sizeof callable,
-                                  .context = &gpu,
-                                  .name = "shared",
-                                  .device = "cuda:0",
-                                  .properties = MLFF_ENERGY | MLFF_FORCES,
-                                  .step = shared_step,
-                                  .n_stages = 6,
-                                  .stages = stages,
-                                  .stage_times = shared_times};
+        mlff_callable callable = divided_callable(&gpu, shared_step, shared_times);
         mlff_trajectory *trajectory = synthetic_thermal(8);
         mlff_profile_options options = synthetic_options(150);
         mlff_profile *profile;
@@ -277,16 +277,20 @@ static void test_shared_gpu(void **state)
         assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
         assert_near(profile->tail.queue_least_ms, 0.039, 1e-6); // launch and wait, in floats
         assert_near(profile->tail.queue_ms, shared ? 0.039 + 0.4 * 2 / 3 : 0.039, 1e-6);
-        // This test's own waits for a CPU, as on a busy machine, would forbid a statement.
-        const bool crowded = profile->tail.cpu_wait_share > 0.05;
-        if (!crowded)
-            assert_int_equal(synthetic_recommended(profile, "the GPU was not free: a step waits 305.7 µs for it, and 39"),
-                             shared);
-        if (!crowded) assert_int_equal(synthetic_recommended(profile, "launch-bound"), !shared);
+        // The clock is planted, waits for a CPU are not: on a busy machine they forbid a statement.
+        if (profile->tail.cpu_wait_share <= 0.05) {
+            assert_int_equal(synthetic_recommended(profile, "launch-bound"), !shared);
+            assert_int_equal(
+                synthetic_recommended(profile, "steps wait for it 305.7 µs on average, a fiftieth of them 39 µs or less"),
+                shared);
+        }
         profile->tail.cpu_wait_share = 0.0;
         assert_int_equal(tail_gpu_shared(profile, text, sizeof text), shared);
-        profile->tail.cpu_wait_share = 0.5;
-        assert_false(tail_gpu_shared(profile, text, sizeof text));
+        const double unknown[] = {0.5, NAN};
+        for (int k = 0; k < 2; k++) {
+            profile->tail.cpu_wait_share = unknown[k];
+            assert_false(tail_gpu_shared(profile, text, sizeof text));
+        }
         mlff_profile_destroy(profile);
         mlff_trajectory_destroy(trajectory);
     }

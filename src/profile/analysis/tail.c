@@ -70,8 +70,8 @@ void tail_text(const mlff_profile *profile, char *text, size_t text_bytes)
     }
 }
 
-// A GPU with nothing else to do takes up work, and tells its end, within some microseconds, each time as many. Waits of a thread without a CPU
-// look the same from the host: on a crowded machine nothing is said.
+// Where nothing else uses a GPU, the time from a launch to its start and from the end to the host's notice is some microseconds in every step.
+// A thread that waits for a CPU reads longer waits for the GPU, too: on a crowded machine, or where that is not known, nothing is said.
 bool tail_gpu_shared(const mlff_profile *profile, char *text, size_t text_bytes)
 {
     const profile_tail *tail = &profile->tail;
@@ -79,12 +79,14 @@ bool tail_gpu_shared(const mlff_profile *profile, char *text, size_t text_bytes)
     text[0] = 0;
     if (!(more_ms > SHARED_OF_RUN * profile->summary.latency_ms.mean && tail->queue_ms > SHARED_TIMES * tail->queue_least_ms))
         return false;
-    if (tail->cpu_wait_share > CROWDED) return false;
-    base_format(text, text_bytes,
-                "the GPU was not free: a step waits %s for it, and %s where it has nothing else to do. Other programs, or other "
-                "threads of this one, "
-                "compute on it; these times say little about the force field. Measure while nothing else uses the GPU",
-                PROFILE_TIME(tail->queue_ms), PROFILE_TIME(tail->queue_least_ms));
+    if (!(tail->cpu_wait_share <= CROWDED)) return false;
+    base_format(
+        text, text_bytes,
+        "the GPU was not free: steps wait for it %s on average, a fiftieth of them %s or less. Other programs, or other threads "
+        "of "
+        "this one, compute on it%s; these times say little about the force field. Measure while nothing else uses the GPU",
+        PROFILE_TIME(tail->queue_ms), PROFILE_TIME(tail->queue_least_ms),
+        tail->virtual_machine ? ", or the host of this virtual machine took its processors" : "");
     return true;
 }
 
