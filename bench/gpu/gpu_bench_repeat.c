@@ -12,6 +12,7 @@
 // Usage: gpu_bench_repeat [--seconds S] [--seed N] [--model painn|ani|orb-v2] [--largest N]. Exit status 1 if a result was wrong or different.
 #include <math.h>
 
+#include "atoms/systems_batch.h"
 #include "base/random.h"
 #include "timing.h"
 
@@ -29,7 +30,7 @@ static const test_case cases[] = {
 enum { N_CASES = sizeof cases / sizeof *cases, CALLS = 48 };
 
 typedef struct prepared {
-    mlff_batch batch;
+    systems_batch in;
     mlff_neighbors *list;
     mlff_pairs pairs;
     int n_atoms;
@@ -38,38 +39,22 @@ typedef struct prepared {
 
 static void prepare(const test_case *c, double cutoff, prepared *p)
 {
-    int32_t *first_atom = need((size_t)c->copies + 1, sizeof *first_atom), *species = NULL;
-    double *positions = NULL, *cells = need(9 * (size_t)c->copies, sizeof *cells);
-    unsigned char *periodic = need(3 * (size_t)c->copies, 1);
+    mlff_system **systems = need((size_t)c->copies, sizeof(mlff_system *));
+    *p = (prepared){0};
     for (int k = 0; k < c->copies; k++) {
-        mlff_system *s;
-        must(mlff_system_build(c->system, c->n_atoms, 0, &s), c->system);
-        must(mlff_system_perturb(s, 300.0, 7 + (uint64_t)k), c->system);
-        const size_t n = (size_t)s->n_atoms, at = (size_t)first_atom[k];
-        if (k == 0) {
-            species = need(n * (size_t)c->copies, sizeof *species);
-            positions = need(3 * n * (size_t)c->copies, sizeof *positions);
-        }
-        memcpy(species + at, s->species, sizeof(int32_t) * n);
-        memcpy(positions + 3 * at, s->positions, sizeof(double) * 3 * n);
-        memcpy(cells + 9 * (size_t)k, s->cell, sizeof s->cell);
-        memcpy(periodic + 3 * (size_t)k, s->periodic, 3);
-        first_atom[k + 1] = first_atom[k] + s->n_atoms;
-        mlff_system_destroy(s);
+        must(mlff_system_build(c->system, c->n_atoms, 0, &systems[k]), c->system);
+        must(mlff_system_perturb(systems[k], 300.0, 7 + (uint64_t)k), c->system);
+        p->n_atoms += systems[k]->n_atoms;
     }
-    *p = (prepared){.n_atoms = first_atom[c->copies]};
-    p->batch = (mlff_batch){.n_systems = c->copies,
-                            .first_atom = first_atom,
-                            .species = species,
-                            .positions = positions,
-                            .cells = cells,
-                            .periodic = periodic};
+    must(systems_batch_fill(&p->in, systems, c->copies), c->system);
+    for (int k = 0; k < c->copies; k++) mlff_system_destroy(systems[k]);
+    free(systems);
     if (c->given_pairs) {
         must(mlff_neighbors_create(cutoff, 0.0, &p->list), "pairs");
-        must(mlff_neighbors_update(p->list, &p->batch), "pairs");
+        must(mlff_neighbors_update(p->list, &p->in.batch), "pairs");
         mlff_neighbors_get(p->list, &p->pairs, NULL, NULL);
         p->pairs.symmetric = 1;
-        p->batch.pairs = &p->pairs;
+        p->in.batch.pairs = &p->pairs;
     }
     p->expected = need(3 * (size_t)p->n_atoms, sizeof *p->expected);
     p->first = need(3 * (size_t)p->n_atoms, sizeof *p->first);
@@ -78,11 +63,7 @@ static void prepare(const test_case *c, double cutoff, prepared *p)
 static void release(prepared *p)
 {
     if (p->list) mlff_neighbors_destroy(p->list);
-    free((void *)(uintptr_t)p->batch.first_atom);
-    free((void *)(uintptr_t)p->batch.species);
-    free((void *)(uintptr_t)p->batch.positions);
-    free((void *)(uintptr_t)p->batch.cells);
-    free((void *)(uintptr_t)p->batch.periodic);
+    systems_batch_free(&p->in);
     free(p->expected);
     free(p->first);
 }
@@ -99,8 +80,8 @@ static mlff_evaluator *on_gpu(const mlff_model *model, mlff_precision precision)
 
 static void compute(mlff_evaluator *e, const prepared *p, double *forces)
 {
-    double *energies = need((size_t)p->batch.n_systems, sizeof *energies);
-    must(mlff_evaluator_compute(e, &p->batch, &(mlff_results){.energies = energies, .forces = forces}), "compute");
+    double *energies = need((size_t)p->in.batch.n_systems, sizeof *energies);
+    must(mlff_evaluator_compute(e, &p->in.batch, &(mlff_results){.energies = energies, .forces = forces}), "compute");
     free(energies);
 }
 
@@ -118,7 +99,7 @@ static double difference(const prepared *p, const double *forces)
 static bool knows(const mlff_model *model, const prepared *p)
 {
     for (int i = 0; i < p->n_atoms; i++)
-        if (!model->known[p->batch.species[i]]) return false;
+        if (!model->known[p->in.batch.species[i]]) return false;
     return true;
 }
 
