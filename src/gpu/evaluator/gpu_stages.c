@@ -101,7 +101,7 @@ mlff_status gpu_evaluator_set_stages(gpu_evaluator *e, const mlff_stage *stages,
     static const mlff_stage before[MODEL] = {
         {"inputs", "host", -1, "checks, and the copy into page-locked memory"},
         {"repeated", "", -1,
-         "computed before in vain: the model's features were beyond the range of halves, or rows of neighbors too short"},
+         "a first computation that was given up: features beyond the range of halves, or rows of neighbors too short"},
         {"enqueue", "host", -1, "the driver's call that starts the graph"},
         {"launch", "", -1, "start and end of the graph, measured apart"},
     };
