@@ -15,6 +15,13 @@ SUPPORT int have_gpu(void)
     return 0;
 }
 
+/* 1 on the emulated GPU, which is a thousand times as slow: tests leave out what they check of another precision already. */
+SUPPORT int gpu_is_emulated(void)
+{
+    mlff_device_info info = {.struct_size = sizeof info};
+    return mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info) == MLFF_OK && strstr(info.name, "emulated") != NULL;
+}
+
 // Several systems in one batch; owns its arrays.
 typedef struct joined {
     mlff_batch batch;

@@ -5,13 +5,13 @@
 #   test_faults.sh memory|calls|kills MLFF FOLDER_OF_INJECTORS
 # kills: label and distill are killed at random times until one run ends; the result must have the bits of a run without a kill.
 # MLFF_FAULTS_ONLY is a pattern of the commands that are tried (all).
-# MLFF_FAULTS is the number of places tried for each command and call (memory 24, calls 4; "all": every one), spread evenly.
+# MLFF_FAULTS is the number of places tried for each command and call (memory 16, calls 3; "all": every one), spread evenly.
 set -uo pipefail
 kind=$1
 mlff=$(realpath "$2")
 injectors=$(realpath "$3")
 source_folder=$(cd "$(dirname "$0")/../.." && pwd)
-limit=${MLFF_FAULTS:-$([ "$kind" = memory ] && echo 24 || echo 4)}
+limit=${MLFF_FAULTS:-$([ "$kind" = memory ] && echo 16 || echo 3)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1

@@ -223,7 +223,8 @@ static void test_shapes(void **state)
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "bessel"),
                *narrowest = untrained(32, 2, "gaussian"), *flat = untrained(128, 1, "gaussian");
-    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) check(model, &m.batch, &shapes[k].plan, 0, 5e-6, shapes[k].name);
+    for (size_t k = 0; k < (SUPPORT_SANITIZED ? 3 : sizeof shapes / sizeof *shapes); k++)
+        check(model, &m.batch, &shapes[k].plan, 0, 5e-6, shapes[k].name);
     check(narrowest, &m.batch, &shapes[0].plan, 0, 5e-6, "32 features");
     check(narrowest, &m.batch, &shapes[2].plan, 0, 5e-6, "32 features, a block for each row");
     // Bessel functions oscillate: 128 intervals hold them to 1e-5.
@@ -267,6 +268,7 @@ static void test_layers(void **state)
     if (!SUPPORT_SANITIZED) check(model, &m.batch, &one, 0, 5e-6, "four tiles");
     check(model, &m.batch, &doubled, 0, 5e-6, "two tiles a cluster");
     for (int n = 1; n <= 12; n += n < 7 ? 6 : n == 7 ? 1 : 4) { // 1, 7, 8, 12 atoms
+        if (SUPPORT_SANITIZED && n % 8 < 4) continue;
         mlff_batch part = m.batch;
         part.n_systems = 1;
         part.first_atom = (int32_t[]){0, n};

@@ -10,7 +10,7 @@
 #include "gpu_support.h"
 #include "model/painn/painn.h"
 
-enum { OUT_OF_MEMORY = 2, STRIDE = 23 };
+enum { OUT_OF_MEMORY = 2, STRIDE = SUPPORT_SANITIZED ? 101 : 37 };
 
 static emulate_fail_function plan_failure; // NULL: real GPUs
 static emulate_mend_function mend;

@@ -219,6 +219,14 @@ static mlff_dynamics *start_dynamics(mlff_evaluator *evaluator, const mlff_dynam
 }
 
 // Hot dynamics: atoms change domains, and lists are made again. Along a ramp, so that baths depend on the step.
+// Few neighbors: what is tested are the moves of atoms, in many steps.
+static mlff_model *short_range_model(void)
+{
+    mlff_model *model;
+    assert_ok(support_create(&model, "painn", "n_features=8; n_layers=2; cutoff=3.0; seed=1"));
+    return model;
+}
+
 static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble, int n_steps, integrated where)
 {
     mlff_system *system = built("water", 96, 300);
@@ -259,7 +267,7 @@ static void test_dynamics(void **state)
 {
     (void)state;
     static const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_LANGEVIN, MLFF_BUSSI, MLFF_NOSE_HOOVER, MLFF_SCR, MLFF_MTK};
-    mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
+    mlff_model *painn = short_range_model();
     for (int k = 0; k < 6; k++) {
         mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL),
                        *several = on_domains(painn, 3, MLFF_FLOAT64, 0.5);
@@ -470,7 +478,7 @@ static void test_shares(void **state)
 static void test_dynamics_has_the_same_bits(void **state)
 {
     (void)state;
-    mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
+    mlff_model *painn = short_range_model();
     static const mlff_ensemble ensembles[] = {MLFF_NOSE_HOOVER, MLFF_SCR, MLFF_MTK};
     for (int which = 0; which < 3; which++) {
         trajectory seen[3];
@@ -494,7 +502,7 @@ static void test_dynamics_has_the_same_bits(void **state)
 static void test_failing_steps(void **state)
 {
     (void)state;
-    mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
+    mlff_model *painn = short_range_model();
     mlff_dynamics_options options = mlff_dynamics_options_default();
     for (int k = 0; k < 2;
          k++) { // positions beyond all, of any domain; an atom that is moved onto another, into a new decomposition
