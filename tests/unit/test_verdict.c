@@ -317,6 +317,42 @@ static void test_verdicts(void **state)
     mlff_system_destroy(rest);
 }
 
+// The interval of the slope decides: a limit far above it, one that a run of 0.2 ps cannot tell from it but a longer one can, and one that
+// no run of four times the length can tell from a slope of nearly 0.
+static void test_length_of_a_run(void **state)
+{
+    (void)state;
+    static const struct {
+        double max_drift; // eV/atom/ps
+        mlff_bar_state expected;
+        const char *text;
+    } cases[] = {{1e-2, MLFF_BAR_PASSED, "over 0.2 ps"},
+                 {5e-5, MLFF_BAR_PASSED, "over 0.8 ps"},
+                 {1e-9, MLFF_BAR_NOT_MEASURED, "over 0.8 ps"}};
+    mlff_system *rest = NULL;
+    mlff_dataset *test = NULL;
+    assert_int_equal(mlff_system_build("h2o", 0, 0, &rest), MLFF_OK);
+    mlff_model *student = make_water(rest, &test);
+    mlff_verdict_options options = mlff_verdict_options_default();
+    options.n_threads = 1;
+    options.nve_ps = 0.2;
+    options.hot_ps = options.compare_ps = 0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_verdict *verdict = NULL;
+        options.max_drift = cases[k].max_drift;
+        assert_int_equal(mlff_verdict_create(student, NULL, test, rest, &options, &verdict), MLFF_OK);
+        const mlff_bar *bar = find_bar(verdict, "stability.nve");
+        print_message("limit %g: %g ± %g meV/atom/ps, %s\n", 1e3 * cases[k].max_drift, bar->value, bar->uncertainty, bar->text);
+        assert_bar(verdict, "stability.nve", cases[k].expected);
+        assert_non_null(strstr(bar->text, cases[k].text));
+        assert_int_equal(strstr(bar->text, "too short") != NULL, cases[k].expected == MLFF_BAR_NOT_MEASURED);
+        mlff_verdict_destroy(verdict);
+    }
+    mlff_model_destroy(student);
+    mlff_dataset_destroy(test);
+    mlff_system_destroy(rest);
+}
+
 // An ensemble beside itself: what a verdict times of a teacher is energies and forces, as of the student, and no deviations of the members
 // (which took 2.1 times as long). Its error is 0, and is told in units of the members' deviations.
 static void test_speed_of_an_ensemble(void **state)
@@ -521,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_distances_and_bonds),
         cmocka_unit_test(test_internal_velocities),
         cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_length_of_a_run),
         cmocka_unit_test(test_speed_of_an_ensemble),
         cmocka_unit_test(test_speed_without_kept_results),
         cmocka_unit_test(test_core),

@@ -95,41 +95,57 @@ static mlff_status take_energy(void *context, int64_t k, const mlff_system *syst
     return MLFF_OK;
 }
 
+// Slope of the first n energies and the half width of its 95 % interval, eV/atom/ps.
+static void slope_of(const verdict_run *run, const energies *conserved, int64_t n, int n_atoms, double *slope_out,
+                     double *half_out)
+{
+    const double scale = 1e3 / (EVERY * run->verdict->options.timestep_fs * n_atoms);
+    *slope_out = *half_out = NAN;
+    if (n < 20) return;
+    base_slope(NULL, conserved->value, n, 10, slope_out, half_out);
+    *slope_out *= scale;
+    *half_out *= scale;
+}
+
+// An interval that holds the limit says nothing. The run is then made longer, up to LONGEST times what was asked for.
 mlff_status verdict_nve(const verdict_run *run)
 {
+    enum { LONGEST = 4 };
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
     const int64_t n = samples_of(run, o->nve_ps);
     trajectory t = {0};
-    energies conserved = {base_alloc((size_t)n, sizeof(double), "energies")};
+    energies conserved = {base_alloc((size_t)n, LONGEST * sizeof(double), "energies")};
     double slope = NAN, half = NAN;
-    int64_t done = 0;
+    int64_t done = 0, part = 0;
+    bool decided = false;
     if (!conserved.value) return MLFF_ERR_MEMORY;
     MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->temperature_kelvin, o->seed, "NVE: equilibration", &t));
-    status = sample(run, &t, samples_of(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &done);
-    done = 0;
+    status = sample(run, &t, samples_of(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &part);
     if (status == MLFF_OK) {
         MLFF_TRY(begin_dynamics(run, &run->student, MLFF_NVE, o->temperature_kelvin, o->seed, &t));
         t.what = "NVE";
-        status = sample(run, &t, n, take_energy, &conserved, &done);
+    }
+    for (int64_t end = n; status == MLFF_OK && !decided && end <= LONGEST * n; end *= 2) {
+        energies next = {conserved.value + done};
+        status = sample(run, &t, end - done, take_energy, &next, &part);
+        done += part;
+        slope_of(run, &conserved, done, t.system->n_atoms, &slope, &half);
+        decided = fabs(slope) + half <= o->max_drift || fabs(slope) - half > o->max_drift;
     }
     if (status != MLFF_OK && !of_dynamics(status)) goto done;
-    if (status == MLFF_OK && n >= 20) {
-        const double scale = 1.0 / t.system->n_atoms;
-        const double first = conserved.value[0];
-        for (int64_t k = 0; k < n; k++) conserved.value[k] = (conserved.value[k] - first) * scale;
-        base_slope(NULL, conserved.value, n, 10, &slope, &half);
-        slope /= EVERY * o->timestep_fs * 1e-3;
-        half /= EVERY * o->timestep_fs * 1e-3;
-    }
+    const double ran_ps = (double)done * EVERY * o->timestep_fs * 1e-3;
     mlff_bar *bar =
         verdict_add(run->verdict, "stability.nve", "meV/atom/ps", 1e3 * fabs(slope), 1e3 * half, 1e3 * o->max_drift, 0);
     if (status != MLFF_OK) {
         bar->state = MLFF_BAR_FAILED;
-        verdict_say(bar, "the run ended after %.2f ps: %s", (double)done * EVERY * o->timestep_fs * 1e-3, mlff_last_error());
+        verdict_say(bar, "the run ended after %.2f ps: %s", ran_ps, mlff_last_error());
     } else {
-        verdict_say(bar, "slope of the total energy over %g ps of NVE at %g K, timestep %g fs", o->nve_ps, o->temperature_kelvin,
-                    o->timestep_fs);
+        if (!decided) bar->state = MLFF_BAR_NOT_MEASURED;
+        char interval[40] = "";
+        if (isfinite(half)) base_format(interval, sizeof interval, " (± %.2g)", 1e3 * half);
+        verdict_say(bar, "slope of the total energy%s over %g ps of NVE at %g K, timestep %g fs%s", interval, ran_ps,
+                    o->temperature_kelvin, o->timestep_fs, decided ? "" : "; too short to tell: a longer run decides");
     }
     status = MLFF_OK;
 done:
