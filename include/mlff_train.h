@@ -557,7 +557,7 @@ typedef struct mlff_verdict_options {
     double nve_ps;             /* 20; 0 leaves the bar out */
     double hot_ps;             /* 50, in each of hot_runs runs; 0 leaves the bar out */
     int hot_runs;              /* 3 */
-    double compare_ps;         /* 10: student and teacher each twice, for structure and spectrum; 0 leaves both out */
+    double compare_ps;         /* 20: of student and teacher each, in four runs, for structure and spectrum; 0 leaves both out */
     double max_force_error;    /* eV/Å, mean absolute over structures without a force above 20 eV/Å; 0.05 */
     double max_energy_error;   /* eV/atom; 0.005 */
     double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */

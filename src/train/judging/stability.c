@@ -336,7 +336,7 @@ done:
 
 // ---- beside the teacher ---------------------------------------------------------------------------------------------
 
-enum { BINS = 200, LAGS = 512 };
+enum { BINS = 200, LAGS = 512, RUNS = 4 }; // RUNS: by each of student and teacher
 typedef struct observed {
     distance_histogram distances;
     double *velocities;                   // [n][3 n_atoms]
@@ -353,16 +353,16 @@ static mlff_status observe(void *context, int64_t k, const mlff_system *system, 
     return MLFF_OK;
 }
 
-// Run k of the comparison: 0 and 1 by the teacher, 2 and 3 by the student; each has a seed of its own.
+// Run k of the comparison: the first RUNS by the teacher, the others by the student; each has a seed of its own.
 static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observed *to)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
-    const mlff_force_field *field = k < 2 ? run->teacher : &run->student;
+    const mlff_force_field *field = k < RUNS ? run->teacher : &run->student;
     trajectory t = {0};
     int64_t done;
     char what[160];
-    snprintf(what, sizeof what, "dynamics of %.100s, run %d of 2", field->name, k % 2 + 1);
+    snprintf(what, sizeof what, "dynamics of %.100s, run %d of %d", field->name, k % RUNS + 1, RUNS);
     MLFF_TRY(distance_histogram_create(BINS, 0.05, &to->distances));
     if (!(to->velocities = base_alloc((size_t)n * 3 * (size_t)run->start->n_atoms, sizeof(double), "velocities")))
         MLFF_TRY(MLFF_ERR_MEMORY);
@@ -374,19 +374,37 @@ static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observe
                          &to->spectrum_step));
 done:
     trajectory_free(&t);
+    base_free(to->velocities);
+    to->velocities = NULL;
     return status;
 }
 
-// The mean of two runs of each against the difference of the teacher's own two.
-static mlff_status judge(const verdict_run *run, const char *name, double step, const double *teacher_a, const double *teacher_b,
-                         const double *student_a, const double *student_b, int n, const char *of)
+// Sums over the runs in `first` (a bit for each) and over the others.
+static void add_runs(const double *const curves[2 * RUNS], unsigned first, int n, double *first_out, double *others_out)
 {
-    double teacher[BINS + LAGS], student[BINS + LAGS];
-    for (int k = 0; k < n; k++) teacher[k] = teacher_a[k] + teacher_b[k], student[k] = student_a[k] + student_b[k];
-    const double noise = analysis_distance(teacher_a, teacher_b, n), distance = analysis_distance(teacher, student, n);
-    mlff_bar *bar = verdict_add(run->verdict, name, "", distance, NAN, 1.5 * noise + 0.01, 0);
-    verdict_say(bar, "%s over 2 x %g ps at %g K; two runs of the teacher differ by %.3f", of, run->verdict->options.compare_ps,
-                run->verdict->options.temperature_kelvin, noise);
+    for (int k = 0; k < n; k++) {
+        first_out[k] = others_out[k] = 0;
+        for (int r = 0; r < 2 * RUNS; r++) *(first >> r & 1 ? first_out + k : others_out + k) += curves[r][k];
+    }
+}
+
+// A permutation test: if student and teacher are the same, their runs are as different as any two halves of all runs, and the greatest of
+// the 35 differences is theirs once in 35 times. TOLERANCE is a difference that matters to nobody.
+static mlff_status judge(const verdict_run *run, const char *name, double step, const double *const curves[2 * RUNS], int n,
+                         const char *of)
+{
+    static const double TOLERANCE = 0.01;
+    enum { TEACHERS = (1 << RUNS) - 1 };
+    double teacher[BINS + LAGS], student[BINS + LAGS], most = 0;
+    for (unsigned first = 1; first < 1u << 2 * RUNS; first += 2) { // the half with run 0
+        if (__builtin_popcount(first) != RUNS || first == TEACHERS) continue;
+        add_runs(curves, first, n, teacher, student);
+        most = fmax(most, analysis_distance(teacher, student, n));
+    }
+    add_runs(curves, TEACHERS, n, teacher, student);
+    verdict_say(verdict_add(run->verdict, name, "", analysis_distance(teacher, student, n), NAN, most + TOLERANCE, 0),
+                "%s over %d x %g ps at %g K; the runs of both, divided in two in other ways, differ by up to %.3f", of, RUNS,
+                run->verdict->options.compare_ps / RUNS, run->verdict->options.temperature_kelvin, most);
     return verdict_keep(run->verdict, name, step, teacher, student, n);
 }
 
@@ -399,34 +417,32 @@ static void not_compared(const verdict_run *run, const char *reason)
 mlff_status verdict_compare(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
-    const int64_t n = samples_of(run, run->verdict->options.compare_ps);
-    observed seen[4];
+    const int64_t n = samples_of(run, run->verdict->options.compare_ps / RUNS);
+    const double *distances[2 * RUNS], *spectra[2 * RUNS];
+    observed seen[2 * RUNS];
     memset(seen, 0, sizeof seen);
     if (!run->teacher) {
         not_compared(run, "no teacher to compare with");
         return MLFF_OK;
     }
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2 * RUNS; k++) {
         status = observe_run(run, k, n, &seen[k]);
         if (status != MLFF_OK && !of_dynamics(status)) goto done;
         if (status != MLFF_OK) {
             char reason[240];
-            snprintf(reason, sizeof reason, "dynamics of %.60s failed: %.150s", k < 2 ? run->teacher->name : run->student.name,
+            snprintf(reason, sizeof reason, "dynamics of %.60s failed: %.150s", k < RUNS ? run->teacher->name : run->student.name,
                      mlff_last_error());
             not_compared(run, reason);
             status = MLFF_OK;
             goto done;
         }
+        distances[k] = seen[k].distances.count;
+        spectra[k] = seen[k].spectrum;
     }
-    MLFF_TRY(judge(run, "structure", 0.05, seen[0].distances.count, seen[1].distances.count, seen[2].distances.count,
-                   seen[3].distances.count, BINS, "distances of all pairs of atoms up to 10 Å"));
+    MLFF_TRY(judge(run, "structure", 0.05, distances, BINS, "distances of all pairs of atoms up to 10 Å"));
     const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
-    MLFF_TRY(judge(run, "spectrum", seen[0].spectrum_step, seen[0].spectrum, seen[1].spectrum, seen[2].spectrum, seen[3].spectrum,
-                   lags, "vibrational density of states"));
+    MLFF_TRY(judge(run, "spectrum", seen[0].spectrum_step, spectra, lags, "vibrational density of states"));
 done:
-    for (int k = 0; k < 4; k++) {
-        distance_histogram_free(&seen[k].distances);
-        base_free(seen[k].velocities);
-    }
+    for (int k = 0; k < 2 * RUNS; k++) distance_histogram_free(&seen[k].distances);
     return status;
 }

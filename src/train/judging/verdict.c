@@ -19,7 +19,7 @@ mlff_verdict_options mlff_verdict_options_default(void)
                                   .nve_ps = 20,
                                   .hot_ps = 50,
                                   .hot_runs = 3,
-                                  .compare_ps = 10,
+                                  .compare_ps = 20,
                                   .max_force_error = 0.05,
                                   .max_energy_error = 0.005,
                                   .max_drift = 5e-5,

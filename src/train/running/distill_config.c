@@ -74,8 +74,8 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
         double learning_rate, nve_ps, hot_ps, compare_ps, max_force_error;
     } presets[] = {{"demo", 1000, 0, 32, 2, 1, 30000, 6e-3, 5, 5, 0, 0.1},
                    {"quick", 2000, 0, 64, 2, 2, 40000, 5e-3, 10, 20, 0, 0.06},
-                   {"standard", 8000, 2, 64, 2, 3, 200000, 4e-3, 20, 50, 10, 0.03},
-                   {"thorough", 30000, 4, 128, 3, 3, 600000, 2e-3, 50, 300, 30, 0.02}};
+                   {"standard", 8000, 2, 64, 2, 3, 200000, 4e-3, 20, 50, 20, 0.03},
+                   {"thorough", 30000, 4, 128, 3, 3, 600000, 2e-3, 50, 300, 60, 0.02}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
         if (strcmp(presets[k].name, name) != 0) continue;
         *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
