@@ -244,6 +244,21 @@ class Labels(unittest.TestCase):
         self.assertLess(len(Dataset.read(path, largest_force=0.0001)), 10)
 
 
+    def test_stress_that_is_not_finite(self):
+        class Nameless(EMT):
+            def get_stress(self, *arguments, **keywords):
+                stress = super().get_stress(*arguments, **keywords)
+                return np.where(self.atoms.info["group"] == 0, np.nan, stress)
+
+        path = scratch("stress.labels")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            done = label_with_calculator(Nameless(), copper(2), path, stress=True)
+        self.assertTrue(any("a stress that is not finite" in str(w.message) for w in caught))
+        self.assertEqual((done.n_labels, done.n_failed), (1, 1))
+        self.assertEqual(len(Dataset.read(path)), 1)
+
+
 class Datasets(unittest.TestCase):
     def test_add(self):
         data = Dataset()

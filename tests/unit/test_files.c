@@ -216,8 +216,8 @@ static void keep_warning(void *context, const char *text)
     snprintf(warning, sizeof warning, "%s", text);
 }
 
-// Charge and spin are words to some programs: a warning once, and unknown; nothing is said of free text.
-static void warns_of_words_for_charge_and_spin(void **state)
+// Charge and spin are words to some programs, labels nan: a warning once, and unknown; nothing is said of free text.
+static void warns_of_what_is_no_number(void **state)
 {
     (void)state;
     static const char *const comments[] = {
@@ -226,9 +226,11 @@ static void warns_of_words_for_charge_and_spin(void **state)
         "Properties=species:S:1:pos:R:3 spin=singlet charge=-1",
         "spin=singlet charge=-1",
         "Properties=species:S:1:pos:R:3 charge=-1 energy=nan",
+        "Lattice=\"5 5 5\" charge=-1 stress=\"1 2 3 nan 5 6\"",
+        "Lattice=\"5 5 5\" charge=-1 virial=\"nan nan nan nan nan nan nan nan nan\"",
     };
     mlff_warning_handler_set(keep_warning, NULL);
-    for (size_t k = 0; k < 5; k++) {
+    for (size_t k = 0; k < sizeof comments / sizeof comments[0]; k++) {
         char text[512];
         snprintf(text, sizeof text, "1\n%s\n" ROW "1\n%s\n" ROW, comments[k], comments[k]);
         mlff_reader *reader;
@@ -237,13 +239,15 @@ static void warns_of_words_for_charge_and_spin(void **state)
         for (int frame = 0; frame < 2; frame++) {
             mlff_system *system = NULL;
             assert_ok(mlff_reader_next(reader, &system));
-            assert_true(isnan(system->spin) && system->charge == -1);
+            assert_true(isnan(system->spin) && system->charge == -1 && isnan(system->label_stress[0]));
             mlff_system_destroy(system);
         }
         mlff_reader_destroy(reader);
         assert_int_equal(n_warnings, k != 3);
         if (k == 2) assert_string_equal(warning, "a.xyz:2: spin= is not a finite number; it is not read");
         if (k == 4) assert_string_equal(warning, "a.xyz:2: energy= is not a finite number; it is not read");
+        if (k == 5) assert_string_equal(warning, "a.xyz:2: stress= has a number that is not finite; it is not read");
+        if (k == 6) assert_string_equal(warning, "a.xyz:2: virial= has a number that is not finite; it is not read");
     }
     mlff_warning_handler_set(NULL, NULL);
 }
@@ -428,7 +432,7 @@ int main(void)
         cmocka_unit_test(refuses_binary),
         cmocka_unit_test(ignores_the_locale),
         cmocka_unit_test(reads_trajectories),
-        cmocka_unit_test(warns_of_words_for_charge_and_spin),
+        cmocka_unit_test(warns_of_what_is_no_number),
         cmocka_unit_test(ends_waiting_at_a_signal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

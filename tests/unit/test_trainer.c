@@ -468,6 +468,42 @@ static void test_missing_forces(void **state)
     mlff_model_destroy(student);
 }
 
+// Molecules have no stress; of structures with a cell a warning says how many lack it, where others have it.
+static void test_missing_stress(void **state)
+{
+    (void)state;
+    const double stress[6] = {0};
+    mlff_model *student = make_model("16", "2");
+    mlff_dataset *data = make_data(student, 10, 2);
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (int k = 0; k < 4; k++) {
+        mlff_labels labels = {.energy = -1, .stress = k == 2 ? stress : NULL, .weight = 1};
+        mlff_system *system = NULL;
+        assert_int_equal(mlff_system_build("silicon", 8, 0, &system), MLFF_OK);
+        const double forces[24] = {0};
+        assert_int_equal(system->n_atoms, 8);
+        for (int i = 0; i < 8; i++) system->species[i] = 1; // which the student knows
+        labels.forces = forces;
+        warned[0] = 0;
+        assert_int_equal(mlff_dataset_add(data, system, &labels), MLFF_OK);
+        mlff_trainer_destroy(make_trainer(student, data, &options));
+        assert_string_equal(warned, k < 2    ? ""
+                                    : k == 2 ? "2 of 3 structures with a cell without a stress, or with nan: their other labels "
+                                               "alone are learned"
+                                             : "3 of 4 structures with a cell without a stress, or with nan: their other labels "
+                                               "alone are learned");
+        mlff_system_destroy(system);
+    }
+    options.loss.stress_weight = 0;
+    warned[0] = 0;
+    mlff_trainer_destroy(make_trainer(student, data, &options));
+    assert_string_equal(warned, "");
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(student);
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -514,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_best_weights),
         cmocka_unit_test(test_checkpoints_are_checked),
         cmocka_unit_test(test_missing_forces),
+        cmocka_unit_test(test_missing_stress),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

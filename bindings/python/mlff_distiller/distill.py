@@ -466,6 +466,8 @@ def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label
     row.stress[0] = np.nan
     if stress and all(atoms.pbc):
         row.stress[:] = [float(x) for x in work.get_stress(apply_constraint=False)]
+        if not np.isfinite(row.stress[:]).all():
+            raise ValueError("a stress that is not finite")
     if not (np.isfinite(row.energy) and np.isfinite(forces).all()):
         raise ValueError("an energy or a force that is not finite")
     return row, forces

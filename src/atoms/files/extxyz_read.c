@@ -330,8 +330,10 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
             if (!parse_scalar(value, &head->time_fs)) head->unread = key;
         } else if (strcmp(key, "stress") == 0) {
             readable = parse_tensor(value, head->stress);
+            if (readable && isnan(head->stress[0])) head->unread = key;
         } else if (strcmp(key, "virial") == 0) {
             readable = parse_tensor(value, head->virial);
+            if (readable && isnan(head->virial[0])) head->unread = key;
         }
         if (!readable) head->unreadable = key;
     }
@@ -342,7 +344,9 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
                            head->unreadable);
     if (head->unread && (head->has_lattice || head->has_properties)) {
         char text[96];
-        snprintf(text, sizeof text, "%.40s= is not a finite number; it is not read", head->unread);
+        const bool is_tensor = strcmp(head->unread, "stress") == 0 || strcmp(head->unread, "virial") == 0;
+        snprintf(text, sizeof text, "%.40s= %s; it is not read", head->unread,
+                 is_tensor ? "has a number that is not finite" : "is not a finite number");
         reader_warn(reader, text);
     }
     if (!head->has_properties) {

@@ -134,16 +134,19 @@ static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
 // A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
 static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
 {
-    size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0;
+    size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0, n_cells = 0, n_stresses = 0;
     for (size_t k = 0; k < data->n_frames; k++) {
         n_learned += is_learned(&data->frames[k], loss);
         if (data->frames[k].probe_step > 0) {
             k++;
             continue;
         }
+        const mlff_system *system = data->frames[k].system;
         n++;
-        n_energies += !isnan(data->frames[k].system->label_energy);
-        n_forces += data->frames[k].system->label_forces != NULL;
+        n_energies += !isnan(system->label_energy);
+        n_forces += system->label_forces != NULL;
+        n_cells += system->periodic[0] && system->periodic[1] && system->periodic[2];
+        n_stresses += !isnan(system->label_stress[0]);
     }
     if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
         return mlff_fail(MLFF_ERR_VALUE,
@@ -158,6 +161,9 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
         base_warn("%zu of %zu structures without forces: energies alone are learned from them", n - n_forces, n);
     if (loss->energy_weight > 0 && n_energies < n)
         base_warn("%zu of %zu structures without an energy, or with nan: forces alone are learned from them", n - n_energies, n);
+    if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells) // none at all: data without stress, as most are
+        base_warn("%zu of %zu structures with a cell without a stress, or with nan: their other labels alone are learned",
+                  n_cells - n_stresses, n_cells);
     return MLFF_OK;
 }
 
