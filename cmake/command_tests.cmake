@@ -7,7 +7,7 @@ set(CLI_TESTS help usage new info import eval eval_batch eval_labels eval_stress
   interrupt_eval interrupt_idle outputs full_disk unreadable hostile ani orb closed_descriptors search_paths quiet colors plurals completion completion_in_zsh completion_words manual start
   md_killed gpu_faults sample label label_far label_resume label_xtb interrupt_runs overwrites hostile_texts two_writers standard_output
   file_size_limit hangup compare_pipe relax_collapse relax_failed relax_interrupted replicas_overwrite analyze_fixed train_best distill_foreign_files compressed
-  restart_other_model analyze_one_pair md_reader_leaves md_far_from_training profile_xtb)
+  restart_other_model analyze_one_pair reader_leaves md_far_from_training profile_xtb)
 if(MLFF_SANITIZE) # a minute there; what they call has tests of its own
   list(REMOVE_ITEM CLI_TESTS bench start)
 endif()

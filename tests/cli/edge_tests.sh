@@ -329,15 +329,45 @@ test_analyze_one_pair() {
     ! grep -q nan out || fail "a number that is none is printed"
 }
 
+# headed STATUS ARGUMENTS…: a command whose reader leaves after its first line ends by SIGPIPE (141) and says nothing.
+headed() {
+    local expected=$1 status
+    shift
+    timeout 60 "$mlff" "$@" 2>err </dev/null | head -1 >out
+    status=${PIPESTATUS[0]}
+    is "$status" "$expected" "exit status of '$*' whose reader has left"
+    [ ! -s err ] || fail "'$*' whose reader has left says something"
+}
+
 # A run whose reader has left ends where nothing else is written, and goes on where there is a file.
-test_md_reader_leaves() {
+test_reader_leaves() {
     model
+    water
+    for _ in $(seq 3000); do cat water.xyz; done >many.xyz
     local line="md model.safetensors --system silicon --n-atoms 8 --every 10"
     # shellcheck disable=SC2086
-    timeout 60 "$mlff" $line --n-steps 1000000000 2>err | head -3 >out
-    is "${PIPESTATUS[0]}" 1 "exit status of a run whose reader has left"
-    says 'standard output: Broken pipe' err
+    headed 141 $line --n-steps 1000000000
     # shellcheck disable=SC2086
-    "$mlff" $line --n-steps 1000 -o run.extxyz 2>err | head -3 >out
+    headed 141 $line --n-steps 1000000000 --replicas 2
+    # shellcheck disable=SC2086
+    headed 141 $line --n-steps 1000000000 --format extxyz -o -
+    headed 141 eval model.safetensors many.xyz
+    headed 141 eval model.safetensors many.xyz -o -
+    headed 141 eval model.safetensors many.xyz --json -
+    headed 141 relax model.safetensors many.xyz --max-steps 1 --batch 2
+    headed 141 relax model.safetensors many.xyz --max-steps 1 --batch 2 -o -
+    # shellcheck disable=SC2086
+    headed 141 $line --n-steps 1000 -o run.extxyz
     is "$(grep -c Properties run.extxyz)" 101 "frames of a run whose reader has left"
+    # Output of one write: the reader may have left before it or not.
+    "$mlff" manual 2>err | true
+    [ ! -s err ] || fail "a page without a reader says something"
+    # A caller that ignores SIGPIPE is told, as by other programs; another failure keeps its text and status.
+    (trap '' PIPE && timeout 60 "$mlff" eval model.safetensors many.xyz 2>err | head -1 >out; exit "${PIPESTATUS[0]}")
+    is $? 1 "exit status where SIGPIPE is ignored"
+    says 'standard output: Broken pipe' err
+    echo 1 >>many.xyz
+    "$mlff" eval model.safetensors many.xyz -o all.extxyz 2>err | head -1 >out
+    is "${PIPESTATUS[0]}" 1 "exit status of a failure whose reader has left"
+    says 'many.xyz' err
 }

@@ -3,6 +3,7 @@
 the teachers' profiler builds, measures and refuses as asked."""
 
 import json
+import signal
 import subprocess
 import sys
 import unittest
@@ -37,6 +38,14 @@ class Command(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(MDProfileResult.load_json(output).n_steps, 20)
 
+    def test_a_reader_that_leaves(self):
+        # The command ends by SIGPIPE, which Python ignores and would pass on as ignored.
+        command = [sys.executable, "-c", SCRIPT, "-", "mlff", "md", str(support.untrained_path()), "--system", "ethanol", "--device", "cpu"]
+        with subprocess.Popen([*command, "--n-steps", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            process.stdout.readline()
+            process.stdout.close()
+            said = process.stderr.read()
+            self.assertEqual((process.wait(60), said), (-signal.SIGPIPE, b""))
 
     def test_the_worked_example(self):
         # Options alone are the example's; asked for what it refuses, it need not run.

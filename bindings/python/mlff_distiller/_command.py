@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import signal
 import sys
 from typing import NoReturn
 
@@ -30,6 +31,7 @@ def command_path() -> str:
 
 def _run(*words: str) -> NoReturn:
     path = command_path()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, which the command would inherit
     os.execv(path, [path, *words, *sys.argv[1:]])
 
 

@@ -308,13 +308,19 @@ static mlff_status read_frame(evaluation *run, mlff_reader *reader, mlff_system 
     return MLFF_OK;
 }
 
+// A reader such as head has left, and there is no file.
+static bool is_unseen(const evaluation *run)
+{
+    return ferror(stdout) && !run->writer && (!run->to_json || run->json.file == stdout);
+}
+
 static mlff_status evaluate(evaluation *run, mlff_reader *reader)
 {
     mlff_status status = MLFF_OK, reading = MLFF_OK;
     char cause[1100];
     int64_t begun_ns = mlff_clock_ns();
 
-    while (!cli_interrupted()) {
+    while (!cli_interrupted() && !is_unseen(run)) {
         mlff_system *system = NULL;
         reading = read_frame(run, reader, &system);
         if (reading != MLFF_OK) snprintf(cause, sizeof cause, "%s", mlff_last_error());

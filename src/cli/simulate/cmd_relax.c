@@ -123,6 +123,10 @@ static mlff_status next(void *context, mlff_system **system_out)
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
     if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
+    if (ferror(stdout) && !run->writer) { // a reader such as head has left, and there is no file
+        *system_out = NULL;
+        return MLFF_OK;
+    }
     const size_t n_held = (size_t)(run->n_read - run->n_written);
     MLFF_TRY(base_grow(&run->entries, &run->capacity, n_held + 1, sizeof *run->entries, "structures"));
     MLFF_TRY(mlff_reader_next(run->reader, &system));

@@ -34,6 +34,7 @@ typedef struct replicas_run {
     int64_t n_done, piece, step_ns;
     int64_t sample_every; // steps between the states that means and slopes are of
     int n_running;
+    bool unseen;
     mlff_writer *first; // of replica 0's trajectory: open, and with it locked against other runs, from start to end
 } replicas_run;
 
@@ -392,13 +393,15 @@ static mlff_status steps(replicas_run *run)
     if (run->sample_every > task->every) run->sample_every = task->every;
     if (run->sample_every > LONGEST_SAMPLE) run->sample_every = LONGEST_SAMPLE;
     if (run->sample_every < 1) run->sample_every = 1;
-    while (run->n_done < task->n_steps && run->n_running > 0 && !cli_interrupted()) {
+    while (run->n_done < task->n_steps && run->n_running > 0 && !run->unseen && !cli_interrupted()) {
         MLFF_TRY(make_piece(run));
         const bool line = (first + run->n_done) % task->every == 0;
         if (line || run->n_done == task->n_steps) show(run);
         if (line) MLFF_TRY(write_all(run, write_frame));
         if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(write_all(run, save));
         cli_progress_steps("md", run->n_done, task->n_steps, begun_ns);
+        run->unseen =
+            ferror(stdout) && !task->output && !task->checkpoint; // a reader such as head has left, and there is no file
     }
     MLFF_TRY(write_all(run, save));
 done:
@@ -431,7 +434,7 @@ mlff_status md_replicas_run(const md_replicas_task *task)
     if (task->to_json) print_json(&run, run.n_done < task->n_steps || run.n_running < task->n);
     fflush(stdout);
     if (run.n_running < task->n) MLFF_TRY(name_ended(&run));
-    if (run.n_done < task->n_steps)
+    if (run.n_done < task->n_steps && !run.unseen)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
                   run.n_done, task->n_steps);
 done:

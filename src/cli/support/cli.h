@@ -79,11 +79,11 @@ int cli_usage_error(const cli_arguments *arguments, const char *format, ...) MLF
 
 /* ---- people and machines: cli_output.c --------------------------------------------------------- */
 
-// Warnings of the library to stderr, each text once; a closed pipe is an error, not a death.
+// Warnings of the library to stderr, each text once; a closed pipe ends the command when its files are complete.
 void cli_output_start(void);
 // From now on no progress, and no standard output but for a command that puts its results there. False: it cannot be, and was said.
 bool cli_quiet(bool keep_output);
-// Ends the output: what stdout did not take is a failure. Returns the exit status.
+// Ends the output: what stdout did not take is a failure, and a reader that left ends the process by SIGPIPE. Returns the exit status.
 int cli_output_end(int exit_status);
 // "mlff: <text>" on stderr, above the progress line.
 void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);

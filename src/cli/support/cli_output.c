@@ -21,6 +21,7 @@ static volatile sig_atomic_t interrupted, child; // child: see cli_child_set
 static timer_t reminder;                         // sends SIGALRM once a signal has come
 static bool repeats;                             // there is such a timer
 static bool hangs_up;                            // SIGHUP is caught: it was not ignored, as by nohup
+static bool ends_by_pipe, pipe_broke;            // the caller did not ignore SIGPIPE; a failure was that of stdout's reader
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
 
@@ -65,9 +66,19 @@ const char *cli_percentile(char text[32], int width, double value, double fracti
     return text;
 }
 
+// Whether the library failed since the reader of stdout, such as head, has left.
+static bool is_pipe_error(mlff_status status)
+{
+    return status == MLFF_ERR_IO && ends_by_pipe && ferror(stdout) && strstr(mlff_last_error(), strerror(EPIPE));
+}
+
 int cli_exit(mlff_status status)
 {
     if (status == MLFF_OK) return CLI_GOOD;
+    if (is_pipe_error(status)) {
+        pipe_broke = true; // which cli_output_end tells by the signal
+        return CLI_FAILED;
+    }
     cli_say("%s", mlff_last_error());
     return status == MLFF_ERR_USAGE ? CLI_USAGE : status == MLFF_ERR_INTERRUPTED ? CLI_INTERRUPTED : CLI_FAILED;
 }
@@ -119,8 +130,8 @@ static void reserve_descriptors(void)
 void cli_output_start(void)
 {
     reserve_descriptors();
-    signal(SIGPIPE, SIG_IGN); // a reader that leaves early shows up as a failed write
-    signal(SIGXFSZ, SIG_IGN); // so does a limit on the size of files
+    ends_by_pipe = signal(SIGPIPE, SIG_IGN) != SIG_IGN; // a reader that leaves early shows up as a failed write
+    signal(SIGXFSZ, SIG_IGN);                           // so does a limit on the size of files
     mlff_warning_handler_set(warn_once, NULL);
 }
 
@@ -135,7 +146,12 @@ int cli_output_end(int exit_status)
     }
     // 3 and 4 are verdicts: they do not count if their text was not written.
     const bool had_failed = exit_status == CLI_FAILED || exit_status == CLI_USAGE || exit_status == CLI_INTERRUPTED;
-    if (!failed || had_failed) return exit_status;
+    if (!failed) return exit_status;
+    if (errno == EPIPE && ends_by_pipe && (!had_failed || pipe_broke)) { // as other programs end
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
+    if (had_failed) return exit_status;
     cli_say("standard output: %s", errno ? strerror(errno) : "cannot be written");
     return CLI_FAILED;
 }
