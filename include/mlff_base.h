@@ -52,6 +52,9 @@ MLFF_API const char *mlff_status_name(mlff_status status);
 /* Text of this thread's last failure, one line without newline; "" if none. Borrowed until the next failure. */
 MLFF_API const char *mlff_last_error(void);
 
+/* The same without the remedy, which follows its last semicolon: for a caller that goes another way. Borrowed until the next call. */
+MLFF_API const char *mlff_last_cause(void);
+
 /* Sets this thread's error text and returns `status`: how a caller's function (a force callback,
  * a callable to be measured) reports a failure through the library. printf-style. */
 MLFF_API mlff_status mlff_fail(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);

@@ -16,8 +16,9 @@ mlff_status driver_check_model(const mlff_model *model)
                          "%s (%s): its forces are not the derivative of its energy, as KIM defines forces; use mlff md",
                          info.name, info.architecture);
     if (info.n_elements == 0)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "%s does not say which elements it knows; import it again with --elements, as in --elements H,C,O",
-                         info.name);
+        return mlff_fail(
+            MLFF_ERR_UNSUPPORTED,
+            "%s does not say which elements it knows; import it again with its elements: mlff import --elements H,C,O",
+            info.name);
     return MLFF_OK;
 }

@@ -76,31 +76,22 @@ mlff_status ranks_device(const char *wanted, mlff_device *device_out)
     return MLFF_OK;
 }
 
-// The reason of the last error, without the advice to ask for the CPU.
-static void keep_reason(char *reason, size_t reason_bytes)
-{
-    snprintf(reason, reason_bytes, "%s", mlff_last_error());
-    char *advice = strstr(reason, "; use --device cpu");
-    if (advice) *advice = '\0';
-}
-
 mlff_status ranks_evaluator(const char *wanted, const mlff_model *model, mlff_evaluator_options *options, char text[RANKS_TEXT],
                             mlff_evaluator **evaluator_out)
 {
     char device[16], threads[32] = "", reason[400] = "";
-    mlff_device gpu;
     mlff_evaluator_info info;
 
     mlff_status status = ranks_device(wanted, &options->device);
     if (status != MLFF_OK) return status;
-    if (is_any(wanted) && options->device.kind == MLFF_CPU && mlff_device_parse("cuda", &gpu) != MLFF_OK)
-        keep_reason(reason, sizeof reason);
+    if (is_any(wanted)) snprintf(reason, sizeof reason, "%s", mlff_device_problem());
     status = mlff_evaluator_create(model, options, evaluator_out);
     if (status == MLFF_ERR_UNSUPPORTED && is_any(wanted) && options->device.kind == MLFF_CUDA) {
-        keep_reason(reason, sizeof reason);
+        snprintf(reason, sizeof reason, "%s", mlff_last_cause());
         options->device = (mlff_device){.kind = MLFF_CPU};
         status = mlff_evaluator_create(model, options, evaluator_out);
     }
+    if (status == MLFF_ERR_UNSUPPORTED && reason[0]) return mlff_fail(status, "%s (device auto: %s)", mlff_last_error(), reason);
     if (status != MLFF_OK) return status;
     mlff_evaluator_info_get(*evaluator_out, &info);
     mlff_device_text(info.device, device, sizeof device);

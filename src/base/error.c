@@ -13,6 +13,15 @@ const char *mlff_last_error(void)
     return last_error;
 }
 
+const char *mlff_last_cause(void)
+{
+    static _Thread_local char cause[sizeof last_error];
+    memcpy(cause, last_error, sizeof cause);
+    char *remedy = strrchr(cause, ';');
+    if (remedy) *remedy = '\0';
+    return cause;
+}
+
 mlff_status mlff_fail(mlff_status status, const char *format, ...)
 {
     char text[sizeof last_error];

@@ -14,13 +14,19 @@
 
 // ---- names --------------------------------------------------------------------------------------------------------------
 
-static mlff_status parse_cuda(const char *text, int index, mlff_device *device_out)
+static mlff_status count_gpus(int *n_out)
 {
     const device_plugin *gpu;
+    const mlff_status status = device_plugin_get(&gpu);
+    return status == MLFF_OK ? gpu->count(n_out) : status;
+}
+
+static mlff_status parse_cuda(const char *text, int index, mlff_device *device_out)
+{
     int n = 0;
-    mlff_status status = device_plugin_get(&gpu);
-    if (status == MLFF_OK) status = gpu->count(&n);
-    if (status != MLFF_OK) return status;
+    const mlff_status status = count_gpus(&n);
+    if (status != MLFF_OK) // some reasons have a remedy of their own
+        return mlff_fail(status, "%s%s use device cpu", mlff_last_error(), strchr(mlff_last_error(), ';') ? ", or" : ";");
     if (index >= n)
         return mlff_fail(MLFF_ERR_DEVICE, "device %s: this machine has %d GPU%s, numbered from 0", text, n, n == 1 ? "" : "s");
     *device_out = (mlff_device){MLFF_CUDA, index};
@@ -30,15 +36,16 @@ static mlff_status parse_cuda(const char *text, int index, mlff_device *device_o
 mlff_status mlff_device_parse(const char *text, mlff_device *device_out)
 {
     int64_t index = 0;
+    int n_gpus = 0;
     if (!text || !device_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_parse: text and device_out must be given");
     if (strcmp(text, "cpu") == 0) {
         *device_out = (mlff_device){.kind = MLFF_CPU};
         return MLFF_OK;
     }
     if (strcmp(text, "auto") == 0) {
-        if (parse_cuda(text, 0, device_out) == MLFF_OK) return MLFF_OK;
-        base_warn("device auto: %s; using the CPU", mlff_last_error());
-        *device_out = (mlff_device){.kind = MLFF_CPU};
+        const bool has_gpu = count_gpus(&n_gpus) == MLFF_OK;
+        if (!has_gpu) base_warn("device auto: %s; using the CPU", mlff_last_error());
+        *device_out = (mlff_device){.kind = has_gpu ? MLFF_CUDA : MLFF_CPU};
         return MLFF_OK;
     }
     if (strcmp(text, "cuda") == 0 ||
@@ -109,10 +116,9 @@ void mlff_devices_text(const mlff_device *devices, int n_devices, char *text, si
 
 int mlff_device_count(mlff_device_kind kind)
 {
-    const device_plugin *gpu;
     int n = 0;
     if (kind == MLFF_CPU) return 1;
-    return device_plugin_get(&gpu) == MLFF_OK && gpu->count(&n) == MLFF_OK ? n : 0;
+    return count_gpus(&n) == MLFF_OK ? n : 0;
 }
 
 const char *mlff_device_problem(void)

@@ -25,7 +25,7 @@ mlff_status cuda_failed(cudaError_t error, const char *what)
     case cudaErrorInsufficientDriver:
         return host.fail(MLFF_ERR_DEVICE, "the GPU driver is too old for CUDA %d.%d; update it", CUDART_VERSION / 1000,
                          CUDART_VERSION % 1000 / 10);
-    case cudaErrorNoDevice: return host.fail(MLFF_ERR_DEVICE, "no GPU: the driver sees none; use --device cpu");
+    case cudaErrorNoDevice: return host.fail(MLFF_ERR_DEVICE, "no GPU: the driver sees none");
     case cudaErrorInvalidDevice: return host.fail(MLFF_ERR_DEVICE, "%s: there is no GPU of that number", what);
     case cudaErrorDevicesUnavailable: return host.fail(MLFF_ERR_DEVICE, "%s: the GPU is taken by another process", what);
     case cudaErrorIllegalAddress:
@@ -371,14 +371,14 @@ mlff_status mlff_cuda_plugin(const char *build_id, const device_host *library, c
                          "no GPU support: libmlff is build \"%s\", libmlff_cuda.so is \"%s\"; install both from one build",
                          build_id, own);
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-        return host.fail(MLFF_ERR_DEVICE, "no GPU: there is no NVIDIA driver on this machine; use --device cpu");
+        return host.fail(MLFF_ERR_DEVICE, "no GPU: there is no NVIDIA driver on this machine");
     if (driver < DRIVER_REQUIRED)
         return host.fail(MLFF_ERR_DEVICE,
                          "the GPU driver is for CUDA %d.%d, this build needs one for CUDA %d.0 or newer; update the driver",
                          driver / 1000, driver % 1000 / 10, DRIVER_REQUIRED / 1000);
     mlff_status status = device_count(&n);
     if (status != MLFF_OK) return status;
-    if (n == 0) return host.fail(MLFF_ERR_DEVICE, "no GPU: the driver sees none; use --device cpu");
+    if (n == 0) return host.fail(MLFF_ERR_DEVICE, "no GPU: the driver sees none");
     *plugin_out = &plugin;
     return MLFF_OK;
 }

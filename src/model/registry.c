@@ -423,7 +423,7 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
         MLFF_TRY(torch_read(path, &wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
     if ((*model_out)->n_elements == 0)
-        base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; say --elements H,C,O",
+        base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; give them, as H,C,O",
                   path);
 done:
     weights_free(&weights);

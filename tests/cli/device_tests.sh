@@ -140,11 +140,19 @@ test_devices_cuda() {
     [ ! -e made.json ] && [ ! -e made.extxyz ] || fail 'files of a run that was refused'
     run 0 md teacher.safetensors --system water --n-atoms 24 --n-steps 2 --ensemble mtk --device cuda:0,1
     says 'integrated in the domains of cuda:0,1'
-    MLFF_EMULATE_DEVICES=0 refused 1 'no GPU: the driver sees none; use --device cpu' eval model.safetensors water.xyz --device cuda
+    MLFF_EMULATE_DEVICES=0 refused 1 'no GPU: the driver sees none; use device cpu' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DRIVER=0 refused 1 'no NVIDIA driver' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DRIVER=11080 refused 1 'driver is for CUDA 11.8.* needs one for CUDA 12.0' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_DEVICES=0 run 0 eval model.safetensors water.xyz --device auto
     says 'device auto: .*driver sees none.*using the CPU' err
+    says 'no GPU: the driver sees none; using the CPU' err
+    # Both refuse: the GPU for the model, or since there is none, and the CPU for the precision.
+    run 0 new --arch ani --members 1 --elements H,O --hidden 32,16 -o ani.safetensors
+    refused 1 'tf32 is a fast mode of GPUs; on the CPU use .*device auto: ANI has no reduced-precision mode: its energies need float32\)' \
+        eval ani.safetensors water.xyz --precision tf32
+    refused 1 'tf32 is a fast mode of GPUs; on the CPU use .*device auto: ANI has no reduced-precision mode' \
+        label ani.safetensors water.xyz --precision tf32 -o refused.labels
+    MLFF_EMULATE_DEVICES=0 refused 1 'tf32 is a fast mode of GPUs; .*device auto: no GPU: the driver sees none\)' eval model.safetensors water.xyz --precision tf32
     MLFF_EMULATE_MEMORY=100000 refused 1 'out of GPU memory' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_FAIL=cudaGraphLaunch refused 1 'the GPU was lost' eval model.safetensors water.xyz --device cuda
     model --features 128 --layers 1 # Turing's 64 KB of shared memory hold it in one half a number, not in two

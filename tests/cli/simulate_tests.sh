@@ -129,7 +129,7 @@ test_analyze_formats() {
     done
     run 0 analyze box.lammpstrj --pair O-H --range 3 # has its elements
     run 2 analyze run.dcd --frame-time 1
-    says 'run.dcd: a DCD names no elements; .*--topology FILE' err
+    says 'run.dcd: a DCD names no elements; .* as topology' err
     run 2 analyze run.nc --frame-time 1 --topology box.extxyz
     says 'run.nc: frames of 9 atoms, but the topology has 96' err
     head -c 1500 run.nc >cut.nc

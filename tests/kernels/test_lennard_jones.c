@@ -18,7 +18,7 @@ static int has_lennard_jones_on_gpu(void)
     assert_ok(mlff_model_create("lennard-jones", NULL, &model));
     mlff_status status = mlff_evaluator_create(model, &options, &evaluator);
     if (status == MLFF_ERR_UNSUPPORTED) {
-        assert_string_equal(mlff_last_error(), "Lennard-Jones runs on the CPU only; use --device cpu");
+        assert_string_equal(mlff_last_error(), "Lennard-Jones runs on the CPU only; use device cpu");
         printf("skipped: the plugin is without the tests' architecture\n");
     } else {
         assert_ok(status);

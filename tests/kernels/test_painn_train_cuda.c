@@ -516,7 +516,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(mlff_last_error(), "32, 64 or 128 features"));
     options.precision = MLFF_FLOAT64;
     assert_int_equal(narrow->architecture->create_train_backend(narrow, &options, &backend), MLFF_ERR_UNSUPPORTED);
-    assert_non_null(strstr(mlff_last_error(), "--device cpu"));
+    assert_non_null(strstr(mlff_last_error(), "use device cpu"));
     mlff_model_destroy(narrow);
 }
 

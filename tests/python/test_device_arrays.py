@@ -208,8 +208,10 @@ class DeviceArrays(unittest.TestCase):
         model = Model.create("painn", elements="H,C,O", n_features=48, n_layers=2, cutoff=4.0, seed=7)
         with self.assertWarnsRegex(UserWarning, "device auto: .*32, 64 or 128 features.*; using the CPU"):
             self.assertEqual(Evaluator(model, device="auto").device.type, "cpu")
-        with self.assertRaisesRegex(MlffUnsupportedError, "32, 64 or 128 features"):
+        with self.assertRaisesRegex(MlffUnsupportedError, "32, 64 or 128 features.*; use device cpu$"):
             Evaluator(model, device="cuda")
+        with self.assertRaisesRegex(MlffUnsupportedError, "tf32 is a fast mode of GPUs.*device auto: .*32, 64 or 128 features"):
+            Evaluator(model, precision="tf32")
 
 
 class WithoutAGpu(unittest.TestCase):

@@ -40,6 +40,7 @@ class Devices(unittest.TestCase):
             with self.assertRaises(MlffDeviceError) as caught:
                 devices.get_device(name)
             self.assertGreater(len(str(caught.exception)), 20)
+            self.assertRegex(str(caught.exception), "use device cpu$")
         with self.assertWarnsRegex(MlffWarning, "on the CPU instead"):
             self.assertEqual(devices.get_device("cuda", fallback=True), "cpu")
         with self.assertRaises(MlffDeviceError):

@@ -48,8 +48,19 @@ static void a_scope_sees_what_stays(void **state)
     if (!SUPPORT_SANITIZED) assert_true(grown < tolerance); // a sanitizer keeps what was freed for a while
 }
 
+static void a_cause_has_no_remedy(void **state)
+{
+    (void)state;
+    mlff_fail(MLFF_ERR_UNSUPPORTED, "no GPU: none; or two; use device cpu");
+    assert_string_equal(mlff_last_cause(), "no GPU: none; or two");
+    assert_string_equal(mlff_last_error(), "no GPU: none; or two; use device cpu");
+    mlff_fail(MLFF_ERR_DEVICE, "the GPU was lost");
+    assert_string_equal(mlff_last_cause(), "the GPU was lost");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(writes_no_more_than_asked), cmocka_unit_test(a_scope_sees_what_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_cause_has_no_remedy), cmocka_unit_test(writes_no_more_than_asked),
+                                       cmocka_unit_test(a_scope_sees_what_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

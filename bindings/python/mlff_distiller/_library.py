@@ -40,6 +40,7 @@ _PP = POINTER(c_void_p)
 # name: (result, arguments); a result of None here means a status that is checked.
 _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_last_error": (c_char_p, []),
+    "mlff_last_cause": (c_char_p, []),
     "mlff_status_name": (c_char_p, [c_int]),
     "mlff_version": (c_char_p, []),
     "mlff_fail": (c_int, [c_int, c_char_p, c_char_p]),
@@ -338,6 +339,12 @@ def show_warnings() -> None:
 
 def last_error() -> str:
     text: bytes = core.mlff_last_error()
+    return text.decode("utf-8", "replace")
+
+
+def last_cause() -> str:
+    """The last error without its remedy."""
+    text: bytes = core.mlff_last_cause()
     return text.decode("utf-8", "replace")
 
 

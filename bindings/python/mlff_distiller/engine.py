@@ -32,7 +32,7 @@ from . import _frameworks as frameworks
 from . import _library as lib
 from . import _structs as s
 from ._arrays import device_array, host_array, new_like
-from ._devices import Device, parse_device, parse_devices
+from ._devices import Device, gpu_problem, parse_device, parse_devices
 from ._handles import Handle
 from ._values import text_bytes
 from .errors import MlffUnsupportedError, MlffUsageError
@@ -274,13 +274,19 @@ class Evaluator:
         try:
             lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
         except MlffUnsupportedError as error:
-            if device != "auto" or self.device.type != "cuda":
+            if device != "auto":
                 raise
-            warnings.warn(f"device auto: {error}; using the CPU", stacklevel=2)
+            if self.device.type != "cuda":
+                raise MlffUnsupportedError(f"{error} (device auto: {gpu_problem()})") from None
+            cause = lib.last_cause()
             self.device = parse_device("cpu")
             self.devices = [self.device]
             options.device = self.device.struct
-            lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
+            try:
+                lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
+            except MlffUnsupportedError as refused:
+                raise MlffUnsupportedError(f"{refused} (device auto: {cause})") from None
+            warnings.warn(f"device auto: {cause}; using the CPU", stacklevel=2)
         self._handle = out
         self.precision = "float32" if precision == "default" else precision
         self.lock = threading.RLock()

@@ -27,7 +27,7 @@ mlff_status mlff_reader_set_topology(mlff_reader *reader, const mlff_system *top
 mlff_status topology_check(const mlff_reader *reader, const char *kind, int64_t n_atoms)
 {
     if (!reader->topology)
-        return mlff_fail(MLFF_ERR_USAGE, "%s: %s names no elements; give a structure of its atoms: --topology FILE", reader->name,
+        return mlff_fail(MLFF_ERR_USAGE, "%s: %s names no elements; give a structure of its atoms as topology", reader->name,
                          kind);
     if (reader->topology->n_atoms != n_atoms)
         return mlff_fail(MLFF_ERR_USAGE, "%s: frames of %lld atom%s, but the topology has %d", reader->name, (long long)n_atoms,

@@ -98,6 +98,9 @@ int cli_exit(mlff_status status);
 int cli_first(int exit_status, mlff_status status);
 // The device that --device names; without it a GPU if there is one, else the CPU, and a missing GPU gives no warning.
 mlff_status cli_device(cli_arguments *arguments, mlff_device *device_out);
+// The last error is that of the CPU, which device auto took since a GPU refused with `cause`, or "": adds it. Returns `status`.
+enum { CLI_CAUSE = 512 };
+mlff_status cli_refused_twice(mlff_status status, const char *cause);
 // Puts the input's name in front of the library's error, if there is one that does not say it already; an error of a file names
 // its own. Returns `status`.
 mlff_status cli_in(const char *path, mlff_status status);

@@ -17,6 +17,29 @@ mlff_status cli_device(cli_arguments *arguments, mlff_device *device_out)
     return mlff_device_parse("cuda", device_out) == MLFF_OK ? MLFF_OK : mlff_device_parse("cpu", device_out);
 }
 
+mlff_status cli_refused_twice(mlff_status status, const char *cause)
+{
+    if (status != MLFF_ERR_UNSUPPORTED || !cause[0]) return status;
+    return mlff_fail(status, "%s (device auto: %s)", mlff_last_error(), cause);
+}
+
+// Takes the CPU where the device is "auto" and the GPU has no path for this model or precision.
+static mlff_status make_evaluator(const cli_arguments *arguments, const mlff_model *model, mlff_evaluator_options *options,
+                                  mlff_device *devices, mlff_evaluator **evaluator_out)
+{
+    char cause[CLI_CAUSE];
+    const bool any = strcmp(cli_text(arguments, "device", "auto"), "auto") == 0;
+    snprintf(cause, sizeof cause, "%s", mlff_device_problem());
+    mlff_status status = mlff_evaluator_create(model, options, evaluator_out);
+    if (status == MLFF_ERR_UNSUPPORTED && any && devices[0].kind == MLFF_CUDA) {
+        snprintf(cause, sizeof cause, "%s", mlff_last_cause());
+        if (cli_given(arguments, "device")) base_warn("device auto: %s; using the CPU", cause);
+        devices[0] = (mlff_device){.kind = MLFF_CPU};
+        status = mlff_evaluator_create(model, options, evaluator_out);
+    }
+    return any ? cli_refused_twice(status, cause) : status;
+}
+
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
 {
     mlff_status status = MLFF_OK;
@@ -43,14 +66,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     else
         MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
     mlff_model_info_get(made.model, &made.info);
-    status = mlff_evaluator_create(made.model, &options, &made.evaluator);
-    const bool any = !cli_given(arguments, "device") || strcmp(cli_text(arguments, "device", NULL), "auto") == 0;
-    if (status == MLFF_ERR_UNSUPPORTED && any && devices[0].kind == MLFF_CUDA) { // a model without a GPU path
-        if (cli_given(arguments, "device")) base_warn("device auto: %s; using the CPU", mlff_last_error());
-        MLFF_TRY(mlff_device_parse("cpu", devices));
-        status = mlff_evaluator_create(made.model, &options, &made.evaluator);
-    }
-    MLFF_TRY(status);
+    MLFF_TRY(make_evaluator(arguments, made.model, &options, devices, &made.evaluator));
     mlff_evaluator_info_get(made.evaluator, &made.evaluator_info);
     mlff_devices_text(devices, options.n_devices, made.device, sizeof made.device);
     made.n_gpus = devices[0].kind == MLFF_CUDA ? options.n_devices : 0;

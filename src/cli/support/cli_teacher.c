@@ -9,12 +9,13 @@
 // "auto", also where it was not asked for, takes a GPU that works, and the CPU for a model without a path there.
 static mlff_status open_anywhere(const char *name, mlff_teacher_options *options, mlff_teacher **teacher_out)
 {
-    if (mlff_device_parse("cuda", &options->device) == MLFF_OK) {
-        const mlff_status status = mlff_teacher_open(name, options, teacher_out);
-        if (status != MLFF_ERR_UNSUPPORTED && status != MLFF_ERR_DEVICE) return status;
-    }
+    char cause[CLI_CAUSE];
+    mlff_status status = mlff_device_parse("cuda", &options->device);
+    if (status == MLFF_OK) status = mlff_teacher_open(name, options, teacher_out);
+    if (status != MLFF_ERR_UNSUPPORTED && status != MLFF_ERR_DEVICE) return status;
+    snprintf(cause, sizeof cause, "%s", mlff_last_cause());
     options->device = (mlff_device){MLFF_CPU, 0};
-    return mlff_teacher_open(name, options, teacher_out);
+    return cli_refused_twice(mlff_teacher_open(name, options, teacher_out), cause);
 }
 
 int cli_teacher_open(cli_arguments *arguments, const char *name, mlff_teacher **teacher_out)

@@ -304,7 +304,7 @@ static mlff_status repeat_wide(gpu_dynamics *d, chunk_outcome *outcome_out, int 
     mlff_status status = restore(d);
     if (status == MLFF_OK) status = gpu_evaluator_widen(d->evaluator, &can);
     if (status != MLFF_OK) return status;
-    if (!can) return host.fail(MLFF_ERR_UNSTABLE, "activations are beyond what this GPU's kernels hold; use --device cpu");
+    if (!can) return host.fail(MLFF_ERR_UNSTABLE, "activations are beyond what this GPU's kernels hold; use device cpu");
     return run_chunk(d, 1, true, outcome_out, failed_out);
 }
 

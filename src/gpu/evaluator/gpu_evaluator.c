@@ -212,7 +212,7 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
                          "%d atoms with up to %d neighbors each are more than one GPU evaluator holds; split the batch", n_atoms,
                          step.neighbors.row_capacity);
     if (step.neighbors.row_capacity > e->row_limit)
-        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbors; this model's kernels hold rows of %d; use --device cpu", row,
+        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbors; this model's kernels hold rows of %d; use device cpu", row,
                          e->row_limit);
     step.neighbors.atom_capacity = (int32_t)atoms;
     const size_t own_bytes = gpu_step_arena(&step, NULL), bytes = own_bytes + e->kind->arena(e, &step, NULL);

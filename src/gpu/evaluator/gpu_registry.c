@@ -67,7 +67,7 @@ bool gpu_architecture_register(const gpu_architecture *architecture)
 static mlff_status find_for(const device_model *model, const gpu_architecture **found_out)
 {
     const gpu_architecture *found = *found_out = gpu_architecture_find(model->architecture);
-    if (!found) return host.fail(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", model->title);
+    if (!found) return host.fail(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use device cpu", model->title);
     if (model->model_bytes != found->model_bytes || model->parameters_bytes != found->parameters_bytes)
         return host.fail(
             MLFF_ERR_DEVICE,
@@ -82,7 +82,7 @@ mlff_status gpu_trainer_create(const device_trainee *trainee, const struct train
     mlff_status status = find_for(&trainee->model, &found);
     if (status != MLFF_OK) return status;
     if (!found->create_trainer)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "%s is trained on the CPU only; use --device cpu", trainee->model.title);
+        return host.fail(MLFF_ERR_UNSUPPORTED, "%s is trained on the CPU only; use device cpu", trainee->model.title);
     return found->create_trainer(trainee, options, backend_out);
 }
 

@@ -50,11 +50,11 @@ const model_stage ani_stage_descriptions[] = {
      "less",
      NULL},
     {"forward", "network",
-     "matrix products of every member for each atom, bound by arithmetic. Run fewer members (--members), or more threads while "
+     "matrix products of every member for each atom, bound by arithmetic. Run fewer members, or more threads while "
      "there are enough atoms for them; several structures in one call share the reading of the weights",
      network_work},
     {"backward", "network_backward",
-     "matrix products of every member for each atom, bound by arithmetic. Run fewer members (--members), or more threads while "
+     "matrix products of every member for each atom, bound by arithmetic. Run fewer members, or more threads while "
      "there are enough atoms for them; several structures in one call share the reading of the weights",
      network_work},
     {"backward", "aev_backward",

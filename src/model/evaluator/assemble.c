@@ -158,7 +158,7 @@ static bool atom_is_finite(const model_graph *graph, const model_outputs *output
 mlff_status assemble_check_finite(const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs)
 {
     const size_t n_atoms = (size_t)graph->n_atoms, n_systems = (size_t)graph->n_systems;
-    static const char advice[] = "atoms too close, or weights too large for float32; look at the structure, try --precision "
+    static const char advice[] = "atoms too close, or weights too large for float32; look at the structure, try precision "
                                  "float64, in MD halve the timestep";
     double sum = zero_if_finite(outputs->atom_energy, n_atoms) + zero_if_finite(outputs->system_energy, n_systems) +
                  zero_if_finite(outputs->pair_gradient, 3 * (size_t)graph->n_pairs) +

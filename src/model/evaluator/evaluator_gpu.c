@@ -65,7 +65,7 @@ static mlff_status check_finite(const mlff_batch *batch, const mlff_results *res
     return sum == 0.0 ? MLFF_OK
                       : mlff_fail(MLFF_ERR_VALUE,
                                   "energies or forces are not finite: atoms too close, or activations beyond the range of the "
-                                  "GPU's kernels; look at the structure, try --device cpu");
+                                  "GPU's kernels; look at the structure, try device cpu");
 }
 
 static mlff_status compute(void *self, const mlff_batch *batch, const mlff_results *results)

@@ -104,7 +104,7 @@ static mlff_status create_tables(painn_cpu *c)
     nn_spline spline = {0};
     status = nn_spline_create(P->n_layers * 3 * c->F, P->cutoff, 3e-8, filter_at, &context, &spline);
     if (status == MLFF_ERR_UNSUPPORTED)
-        MLFF_FAIL(status, "the model's radial functions are too narrow for the tables of float32; use --precision float64");
+        MLFF_FAIL(status, "the model's radial functions are too narrow for the tables of float32; use precision float64");
     if (status != MLFF_OK) goto done;
     size_t rows = (size_t)spline.n_intervals + 5;
     c->n_intervals = spline.n_intervals;

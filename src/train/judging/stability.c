@@ -313,15 +313,14 @@ mlff_status verdict_core(const verdict_run *run)
     }
     mlff_bar *bar = verdict_add(run->verdict, "core", "eV", n && pressed < 0 ? barriers[lowest].height : NAN, NAN, least, 1);
     if (n == 0) {
-        verdict_say(bar, "one atom has no pair to press; name a larger --system");
+        verdict_say(bar, "one atom has no pair to press; name a larger system");
     } else {
         const int *z = system->species, low = pressed < 0 ? lowest : pressed;
         char where[80] = "";
         if (barriers[low].attract > 0) base_format(where, sizeof where, ", which attracts from %.2f Å on", barriers[low].attract);
         if (pressed >= 0)
             verdict_say(
-                bar,
-                "%s-%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed --system",
+                bar, "%s-%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed system",
                 mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), pairs[low].distance);
         else
             verdict_say(bar, "%d of %d pairs of elements repel down to half the sum of their covalent radii; lowest: %s-%s%s",

@@ -151,7 +151,7 @@ static mlff_status begin_folder(distill *d, const char *folder)
         return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
     if (d->lock < 0) MLFF_TRY(lock_folder(d));
     if (d->is_new && distill_is_there(d, DISTILL_CONFIG)) // made by another process since this one looked
-        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder", d->path[DISTILL_CONFIG]);
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of another run; resume it, or give another folder", d->path[DISTILL_CONFIG]);
     if (d->is_new) MLFF_TRY(check_is_empty(d));
     if (d->is_new && d->options.labels) MLFF_TRY(distill_labels_save(d));
     if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
@@ -212,7 +212,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *given)
     if (!asked) goto done;
     MLFF_TRY(distill_config_same(asked, &d->config, false, difference));
     if (difference[0])
-        status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run: asked for is %s; go on with --resume, or give another folder",
+        status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run: asked for is %s; resume it, or give another folder",
                            d->path[DISTILL_CONFIG], difference);
     if (asked->labels && !d->options.labels) d->config.labels = asked->labels; // their files may have moved
 done:

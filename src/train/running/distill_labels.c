@@ -293,7 +293,7 @@ static mlff_status check_parts(const distill *d)
         return mlff_fail(
             MLFF_ERR_VALUE,
             "%s: none of the %zu structures held out for the test has forces of at most %g eV/Å, by which a student is "
-            "judged; add structures with forces, or give another --seed",
+            "judged; add structures with forces, or give another seed",
             d->config.labels, d->data.test->n_frames, VERDICT_STRAINED);
     return MLFF_OK;
 }

@@ -265,10 +265,10 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     const int n_members = described->n_members ? described->n_members : parameters->n_members;
     for (int m = 0; m < n_members; m++) members[m] = described->n_members ? described->members[m] : m;
     const char *lacks = ani_gpu_lacks(parameters);
-    if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an ANI has %s; use --device cpu", model->name, lacks);
+    if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an ANI has %s; use device cpu", model->name, lacks);
     if (options->precision == MLFF_TF32 || options->precision == MLFF_BF16)
         return host.fail(MLFF_ERR_UNSUPPORTED,
-                         "ANI has no reduced-precision mode: its energies need float32; use --precision float32");
+                         "ANI has no reduced-precision mode: its energies need float32; use precision float32");
     ani_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     gpu_evaluator *base = &e->base;
@@ -282,9 +282,8 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     base->step = e->step.gpu;
     base->n_members = n_members;
     if (ani_gpu_network_bytes(&e->step, 16) > (size_t)base->shared_bytes) {
-        status =
-            host.fail(MLFF_ERR_UNSUPPORTED, "%s: its networks need %zu KB of shared memory, this GPU has %d; use --device cpu",
-                      model->name, ani_gpu_network_bytes(&e->step, 16) / 1024, base->shared_bytes / 1024);
+        status = host.fail(MLFF_ERR_UNSUPPORTED, "%s: its networks need %zu KB of shared memory, this GPU has %d; use device cpu",
+                           model->name, ani_gpu_network_bytes(&e->step, 16) / 1024, base->shared_bytes / 1024);
         goto done;
     }
     for (int row = FIRST_ROW; ani_gpu_aev_bytes(&e->step, row) <= (size_t)base->shared_bytes; row += 16) base->row_limit = row;

@@ -125,7 +125,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     const mlff_model *model = described->model;
     const orb_parameters *parameters = described->parameters;
     const char *lacks = orb_gpu_lacks(parameters);
-    if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an Orb has %s; use --device cpu", model->name, lacks);
+    if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an Orb has %s; use device cpu", model->name, lacks);
     orb_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     gpu_evaluator *base = &e->base;

@@ -236,7 +236,7 @@ mlff_status orb_checkpoint_read(torch_file *file, const char *path, const mlff_i
     reader r = {.path = path, .file = file};
     shape s = {0};
     if (options->energy_unit && strcmp(options->energy_unit, "eV") != 0)
-        return mlff_fail(MLFF_ERR_USAGE, "%s: an Orb model computes eV; leave --energy-unit out", path);
+        return mlff_fail(MLFF_ERR_USAGE, "%s: an Orb model computes eV; leave the energy unit out", path);
     MLFF_TRY(check_globals(&r));
     MLFF_TRY(read_tensors(&r));
     MLFF_TRY(weights_check_finite(&r.weights, path));

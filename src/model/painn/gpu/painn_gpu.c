@@ -313,7 +313,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (!painn_gpu_supported(parameters))
         return host.fail(MLFF_ERR_UNSUPPORTED,
                          "%s: on the GPU a PaiNN has 32, 64 or 128 features and a readout of two layers, the first half as wide; "
-                         "use --device cpu",
+                         "use device cpu",
                          model->name);
     painn_gpu_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
@@ -331,7 +331,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (error == cudaErrorInvalidValue)
         PLUGIN_TRY(host.fail(MLFF_ERR_UNSUPPORTED,
                              "%s: %d features in float32 need more shared memory than the %d KB a block of this GPU has; use "
-                             "--precision tf32 or --device cpu",
+                             "precision tf32 or device cpu",
                              model->name, parameters->n_features, (int)(base->shared_bytes / 1024)));
     CUDA_TRY(error, "setting up the kernels");
     CUDA_TRY(painn_gpu_prepare_edge(e->step.numbers, parameters->n_features), "setting up the kernels");

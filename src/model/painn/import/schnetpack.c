@@ -517,10 +517,9 @@ static mlff_status set_units(reader *r, const mlff_import_options *options)
     bool bohr = strcmp(length, "Bohr") == 0;
 
     if (!options->energy_unit)
-        return mlff_fail(MLFF_ERR_USAGE, "%s: its energy unit is not in the file; say --energy-unit kcal/mol|eV|Hartree",
-                         r->path);
+        return mlff_fail(MLFF_ERR_USAGE, "%s: its energy unit is not in the file; give it as kcal/mol, eV or Hartree", r->path);
     if (!bohr && strcmp(length, "Ang") != 0)
-        return mlff_fail(MLFF_ERR_USAGE, "length unit \"%.40s\" is not known; say --length-unit Ang|Bohr", length);
+        return mlff_fail(MLFF_ERR_USAGE, "length unit \"%.40s\" is not known; use Ang or Bohr", length);
     for (size_t i = 0; i < sizeof energies / sizeof *energies; i++)
         if (strcmp(energies[i].name, options->energy_unit) == 0) {
             MLFF_TRY(weights_set(&r->weights, "energy_unit", "%s", energies[i].name));
@@ -529,7 +528,7 @@ static mlff_status set_units(reader *r, const mlff_import_options *options)
             MLFF_TRY(weights_set(&r->weights, "length_unit_angstrom", "%.17g", bohr ? BASE_BOHR_ANGSTROM : 1.0));
             return MLFF_OK;
         }
-    MLFF_FAIL(MLFF_ERR_USAGE, "energy unit \"%.40s\" is not known; say --energy-unit kcal/mol|eV|Hartree", options->energy_unit);
+    MLFF_FAIL(MLFF_ERR_USAGE, "energy unit \"%.40s\" is not known; use kcal/mol, eV or Hartree", options->energy_unit);
 done:
     return status;
 }

@@ -257,13 +257,13 @@ static mlff_status check_model(const mlff_model *model, const painn_parameters *
 {
     const int F = P->n_features, K = P->n_radial;
     if (properties->major < 8)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "training needs a GPU of compute capability 8.0 or newer; use --device cpu");
+        return host.fail(MLFF_ERR_UNSUPPORTED, "training needs a GPU of compute capability 8.0 or newer; use device cpu");
     if ((F != 32 && F != 64 && F != 128) || P->n_layers > PAINN_TRAIN_MAX_LAYERS || K + 1 > PAINN_TRAIN_LARGE_BASIS ||
         P->n_readout != 2 || P->readout_width[1] % 16 != 0 || P->readout_width[1] > F)
         return host.fail(
             MLFF_ERR_UNSUPPORTED,
             "%s: on the GPU a PaiNN that is trained has 32, 64 or 128 features, at most %d layers, at most %d radial "
-            "functions and a readout of two layers; use --device cpu",
+            "functions and a readout of two layers; use device cpu",
             model->name, PAINN_TRAIN_MAX_LAYERS, PAINN_TRAIN_LARGE_BASIS - 1);
     return MLFF_OK;
 }
@@ -441,7 +441,7 @@ mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const train_
             MLFF_ERR_DEVICE,
             "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
     if (options->precision != MLFF_FLOAT32 && options->precision != MLFF_TF32 && options->precision != MLFF_PRECISION_DEFAULT)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "on the GPU PaiNN is trained in float32 or tf32; for float64 use --device cpu");
+        return host.fail(MLFF_ERR_UNSUPPORTED, "on the GPU PaiNN is trained in float32 or tf32; for float64 use device cpu");
     if (options->n_devices > 1) return painn_trainer_group_create(trainee, options, backend_out);
     const mlff_status status = painn_trainer_create(trainee, options, options->device.index, &t);
     if (status != MLFF_OK) return status;
