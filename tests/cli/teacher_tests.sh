@@ -315,7 +315,8 @@ test_distill_labels_refused() {
     refused 2 'or --labels FILE' distill $small
     run 0 distill --preset standard --print-config
     cp out standard.json
-    refused 2 'n_rounds' distill --labels good.extxyz --config standard.json $small
+    refused 2 'set n_rounds, min_speed, compare_ps to 0: .*; mlff distill --labels FILE --print-config' distill --labels good.extxyz --config standard.json $small
+    refused 2 'with labels set n_rounds to 0: .*labels; mlff' distill model.safetensors --labels good.extxyz --config standard.json $small
     run 0 distill --labels good.extxyz --preset standard --print-config
     cp out labels.json
     is "$(value labels.json n_rounds)$(value labels.json n_structures)$(value labels.json min_speed)" 000 "settings of a run from labels"

@@ -117,6 +117,30 @@ void mlff_distill_use_labels(mlff_distill_config *config, const char *labels)
     if (!config->teacher) config->min_speed = config->compare_ps = 0;
 }
 
+// Settings of a run that samples cannot be those of one from labels: all are named at once, as an edited preset has several.
+static mlff_status check_for_labels(const mlff_distill_config *c)
+{
+    const bool alone = !c->teacher;
+    const struct {
+        const char *name;
+        bool is_wrong;
+    } settings[] = {{"n_rounds", c->n_rounds > 0},
+                    {"n_probes", c->n_probes > 0},
+                    {"min_speed", alone && c->min_speed > 0},
+                    {"compare_ps", alone && c->compare_ps > 0}};
+    char names[64] = "";
+    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
+        const size_t length = strlen(names);
+        if (settings[k].is_wrong) snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", settings[k].name);
+    }
+    if (!names[0]) return MLFF_OK;
+    const bool labels = settings[0].is_wrong || settings[1].is_wrong, measures = settings[2].is_wrong || settings[3].is_wrong;
+    return mlff_fail(MLFF_ERR_USAGE,
+                     "with labels set %s to 0: %s%s%s; mlff distill --labels FILE --print-config prints settings of such a run",
+                     names, labels ? "rounds and Hessian probes need a teacher that labels" : "", labels && measures ? ", " : "",
+                     measures ? "min_speed and compare_ps need a teacher to measure beside" : "");
+}
+
 mlff_status distill_config_check(const mlff_distill_config *c)
 {
     const bool is_whole =
@@ -125,12 +149,10 @@ mlff_status distill_config_check(const mlff_distill_config *c)
         return mlff_fail(MLFF_ERR_USAGE, "a teacher and at least one system must be given, or labels");
     if (c->labels && (c->systems || c->n_atoms > 0))
         return mlff_fail(MLFF_ERR_USAGE, "labels have structures of their own: systems and n_atoms go without them");
-    if (c->labels && (c->n_rounds > 0 || c->n_probes > 0))
-        return mlff_fail(MLFF_ERR_USAGE,
-                         "rounds and Hessian probes need a teacher that labels; with labels, set n_rounds and n_probes "
-                         "to 0");
-    if (c->labels && !c->teacher && (c->min_speed > 0 || c->compare_ps > 0))
-        return mlff_fail(MLFF_ERR_USAGE, "min_speed and compare_ps need a teacher to measure beside; name one, or set them to 0");
+    if (c->labels) {
+        const mlff_status status = check_for_labels(c);
+        if (status != MLFF_OK) return status;
+    }
     if (!is_whole)
         return mlff_fail(MLFF_ERR_USAGE, "n_structures is %d; give %d or more%s", c->n_structures,
                          c->labels ? DISTILL_FEWEST_LABELS : DISTILL_FEWEST_SAMPLES, c->labels ? ", or 0 for all" : "");
