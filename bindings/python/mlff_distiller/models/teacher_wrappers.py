@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 from ase import Atoms
-from ase.calculators.calculator import Calculator, all_changes
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
 from .._arrays import changed_conditions
 from ..engine import Model
@@ -87,16 +88,35 @@ class _Teacher(Calculator):  # type: ignore[misc]
         """Computes `properties` of `atoms` into `results`."""
         if atoms is not None:
             self.atoms = atoms.copy()
+        self.results.update(self._compute(self.atoms, properties))
+
+    def _compute(self, atoms: Atoms, properties: Sequence[str]) -> dict[str, Any]:
         wanted = ["energy" if name == "free_energy" else name for name in properties]
         self.inner.results = {}  # FeNNol's adds to them: forces of other atoms would stay
         with self._placed():
             # All changes: FeNNol updates only what it is told of, and must never see old positions.
-            self.inner.calculate(self.atoms, list(dict.fromkeys(wanted)), list(all_changes))
+            self.inner.calculate(atoms, list(dict.fromkeys(wanted)), list(all_changes))
         results = dict(self.inner.results)
         if "energy" in results:
             results["energy"] = float(results["energy"])
             results["free_energy"] = float(results["free_energy"] if "free_energy" in results else results["energy"])
-        self.results.update(results)
+        return results
+
+    def calculate_batch(
+        self, systems: Sequence[Atoms], properties: Sequence[str] = ("energy", "forces")
+    ) -> list[dict[str, Any]]:
+        """Results of several structures, as `StudentCalculator.calculate_batch`: in one call of this project's own engine where it
+        computes, one after another where a package does."""
+        if isinstance(self.inner, StudentCalculator):
+            return self.inner.calculate_batch(systems, properties)
+        if unknown := set(properties) - set(self.implemented_properties):
+            raise PropertyNotImplementedError(f"{', '.join(sorted(unknown))}: not among {', '.join(self.implemented_properties)}")
+        rows: list[dict[str, Any]] = []
+        for atoms in systems:
+            wanted = [name for name in properties if name != "stress" or np.all(atoms.pbc)]
+            found = self._compute(atoms.copy(), ["energy", *wanted])
+            rows.append({name: found[name] for name in dict.fromkeys(["energy", "free_energy", *wanted])})
+        return rows
 
     def get_spin_polarized(self) -> bool:
         """False."""
