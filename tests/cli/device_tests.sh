@@ -154,6 +154,11 @@ test_devices_cuda() {
         label ani.safetensors water.xyz --precision tf32 -o refused.labels
     MLFF_EMULATE_DEVICES=0 refused 1 'tf32 is a fast mode of GPUs; .*device auto: no GPU: the driver sees none\)' eval model.safetensors water.xyz --precision tf32
     MLFF_EMULATE_MEMORY=100000 refused 1 'out of GPU memory' eval model.safetensors water.xyz --device cuda
+    # Memory for the model and not for a step: the others are compared.
+    MLFF_EMULATE_MEMORY=2000000 run 1 bench compare model.safetensors:cuda teacher.safetensors teacher.safetensors:float64 --system h2o --rounds 6 --threads 1
+    says 'mlff: model.safetensors:cuda is left out: out of GPU memory: arrays of a step' err
+    says '^teacher.safetensors  ' && says '^teacher.safetensors:float64'
+    ! grep -q '^model.safetensors:cuda  ' out || fail "what was left out has a row"
     MLFF_EMULATE_FAIL=cudaGraphLaunch refused 1 'the GPU was lost' eval model.safetensors water.xyz --device cuda
     model --features 128 --layers 1 # Turing's 64 KB of shared memory hold it in one half a number, not in two
     MLFF_EMULATE_CAPABILITY=7.5 refused 1 '128 features .* 64 KB .*tf32' eval model.safetensors water.xyz --device cuda

@@ -159,6 +159,12 @@ test_bench() {
     grep -q 'Different models: difference shown, not judged' page.html || fail "the page does not say that models differ"
     is "$(value runs.json runs)" 3 "profiles beside the comparison"
     grep -q 'On the same frames, interleaved' page.html || fail "the page has no comparison"
+    # An untrained Orb ends its trajectory, as atoms are pushed: the next model's is taken, and all are on the page.
+    "$mlff" new --arch orb-v2 --features 256 --layers 2 --hidden 512 -o orb.safetensors >out 2>err || fail "mlff new"
+    run 1 bench compare orb.safetensors model.safetensors --system h2o --trajectory md --rounds 40 --threads 1 --html page.html
+    says 'mlff: orb.safetensors makes no trajectory, .*: step [0-9]+: the simulation has exploded' err
+    says '^orb.safetensors  ' && says '^model.safetensors  .*faster'
+    grep -q '<title>2 implementations on h2o.*orb.safetensors makes no trajectory.*exploded' page.html || fail "the page does not say what failed"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md
     refused 2 'is not a number of structures' bench batch model.safetensors --batch-sizes 1,0
     [ ! -s out ] || fail "a list with a number that is none: something was printed before the error"

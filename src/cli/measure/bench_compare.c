@@ -107,7 +107,7 @@ static int collect(const cli_arguments *arguments, const char **names)
     return n;
 }
 
-// Frames of MD by the first model: what all of them then meet.
+// Frames of MD by one model: what all of them then meet.
 static mlff_status md_trajectory(const bench_entry *entry, mlff_system *system, const mlff_dynamics_options *options,
                                  int n_frames, mlff_trajectory **trajectory_out)
 {
@@ -140,11 +140,22 @@ typedef struct comparison {
     mlff_profile *profiles[ENTRIES_MAX];
     int models[ENTRIES_MAX]; // index of the first entry of the same model
     int n, n_profiles;
-    int exit_status; // of the files
+    int exit_status; // of the files, and of implementations that failed
+    char note[512];  // what is told of these on the page
     cli_input input;
     mlff_trajectory *trajectory;
     mlff_implementations *implementations;
 } comparison;
+
+static void find_models(comparison *c)
+{
+    for (int k = 0; k < c->n; k++) {
+        const char *path = c->entries[k].path;
+        c->models[k] = 0;
+        while (strcmp(path, c->entries[c->models[k]].path) != 0 && !base_same_file(path, c->entries[c->models[k]].path))
+            c->models[k]++;
+    }
+}
 
 static mlff_status load(comparison *c, const bench_defaults *defaults)
 {
@@ -154,9 +165,66 @@ static mlff_status load(comparison *c, const bench_defaults *defaults)
         MLFF_TRY(bench_entry_make(c->names[k], defaults, entry));
         MLFF_TRY(cli_input_check(entry->model, &c->input));
         c->callables[k] = entry->callable;
-        while (strcmp(entry->path, c->entries[c->models[k]].path) != 0 &&
-               !base_same_file(entry->path, c->entries[c->models[k]].path))
-            c->models[k]++;
+    }
+    find_models(c);
+done:
+    return status;
+}
+
+// The k-th failed at what the others can do: said now and on the page; the command ends with status 1.
+static void tell_failure(comparison *c, int k, const char *consequence)
+{
+    const size_t length = strlen(c->note);
+    cli_say("%s %s: %s", c->names[k], consequence, mlff_last_error());
+    snprintf(c->note + length, sizeof c->note - length, "; %.80s %s: %.200s", c->names[k], consequence, mlff_last_error());
+    c->exit_status = CLI_FAILED;
+}
+
+// Leaves out those that cannot compute such a structure, for want of memory for example.
+static mlff_status leave_out_failing(comparison *c)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *system = NULL;
+    double energy, *forces = base_alloc(3 * (size_t)c->input.system->n_atoms, sizeof *forces, "forces");
+    if (!forces) return MLFF_ERR_MEMORY;
+    MLFF_TRY(mlff_system_copy(c->input.system, &system));
+    MLFF_TRY(mlff_system_perturb(system, 10, 0)); // in a perfect crystal an Orb would warn of equal distances
+    for (int k = 0; k < c->n;) {
+        const mlff_callable *callable = &c->callables[k];
+        status = callable->step(callable->context, system, MLFF_ENERGY | MLFF_FORCES, &energy, forces, NULL);
+        if (status == MLFF_OK) {
+            k++;
+            continue;
+        }
+        if (c->n == 2) MLFF_FAIL(status, "%s: %s", c->names[k], mlff_last_error());
+        tell_failure(c, k, "is left out");
+        bench_entry_free(&c->entries[k]);
+        for (int j = k + 1; j < c->n; j++) {
+            c->names[j - 1] = c->names[j];
+            c->entries[j - 1] = c->entries[j];
+            c->callables[j - 1] = c->callables[j];
+        }
+        c->entries[--c->n] = (bench_entry){0};
+        status = MLFF_OK;
+    }
+    find_models(c);
+done:
+    mlff_system_destroy(system);
+    base_free(forces);
+    return status;
+}
+
+// By the first model; an untrained one may end it, and then it is the next one's.
+static mlff_status any_md_trajectory(comparison *c, const mlff_dynamics_options *options, int n_frames)
+{
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < c->n; k++) {
+        mlff_system *start = NULL;
+        MLFF_TRY(mlff_system_copy(c->input.system, &start));
+        status = md_trajectory(&c->entries[k], start, options, n_frames, &c->trajectory);
+        mlff_system_destroy(start);
+        if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || status == MLFF_ERR_MEMORY) return status;
+        if (k + 1 < c->n) tell_failure(c, k, "makes no trajectory, which is the next one's");
     }
 done:
     return status;
@@ -172,7 +240,7 @@ static mlff_status frames_of(comparison *c, cli_arguments *arguments, const char
     md.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     if (cli_choice(arguments, "trajectory", kinds, 0) == 1) {
         int64_t n = (int64_t)options->n_rounds * options->n_frames + options->n_warmup;
-        return md_trajectory(&c->entries[0], c->input.system, &md, n < 1000 ? (int)n : 1000, &c->trajectory);
+        return any_md_trajectory(c, &md, n < 1000 ? (int)n : 1000);
     }
     return path ? mlff_trajectory_file(path, &c->trajectory)
                 : mlff_trajectory_thermal(c->input.system, temperature, md.seed, &c->trajectory);
@@ -200,8 +268,8 @@ static mlff_status write_page(const comparison *c, const char *page)
 {
     mlff_status status = MLFF_OK;
     base_output output = {0};
-    char *text = NULL, title[640];
-    snprintf(title, sizeof title, "%d implementations on %.500s", c->n, c->input.text);
+    char *text = NULL, title[1152];
+    snprintf(title, sizeof title, "%d implementations on %.500s%s", c->n, c->input.text, c->note);
     MLFF_TRY(
         mlff_implementations_html(c->implementations, (const mlff_profile *const *)c->profiles, c->n_profiles, title, &text));
     MLFF_TRY(base_output_open(page, &output));
@@ -247,18 +315,20 @@ static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_
     MLFF_TRY(cli_output_check(runs));
     MLFF_TRY(load(c, defaults));
     cli_interrupt_catch();
+    MLFF_TRY(leave_out_failing(c));
     MLFF_TRY(frames_of(c, arguments, cli_text(arguments, "input", NULL), options));
     options->progress = on_progress;
     options->models = c->models;
     MLFF_TRY(mlff_profile_implementations(c->callables, c->n, c->trajectory, options, &c->implementations));
     cli_progress_clear();
     MLFF_TRY(json ? mlff_implementations_json(c->implementations, &text) : mlff_implementations_text(c->implementations, &text));
-    if (!json) cli_print("%s\n\n", c->input.text);
+    if (!json) cli_print("%s%s\n\n", c->input.text, c->note);
     fputs(text, stdout);
     fflush(stdout);
     if (page || runs) MLFF_TRY(profile_all(c));
-    c->exit_status = write_files(c, page, runs);
-    if (c->exit_status == CLI_GOOD && page && !json) cli_print("%s: open it in a browser\n", page);
+    const int written = write_files(c, page, runs);
+    if (written != CLI_GOOD) c->exit_status = written;
+    if (written == CLI_GOOD && page && !json) cli_print("%s: open it in a browser\n", page);
 done:
     cli_progress_clear();
     mlff_text_free(text);
