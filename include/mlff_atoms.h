@@ -193,6 +193,16 @@ MLFF_API mlff_status mlff_system_build(const char *name, int n_atoms, uint64_t s
  * meV·sqrt(28/m) (silicon-like), at most 0.3 Å a component. Deterministic in `seed`. Labels, which are not of the new
  * positions, are dropped. Fails with MLFF_ERR_VALUE for a temperature that is negative or not finite. */
 MLFF_API mlff_status mlff_system_perturb(mlff_system *system, double temperature_kelvin, uint64_t seed);
+/* The same displacements from a structure at rest, but bonds between nonmetals (nearer than 1.25 times the sum of their covalent radii)
+ * are stretched as a spring of 30 eV/Å² is at the temperature: by 0.029 Å at 300 K, in place of 0.11 Å. */
+typedef struct mlff_vibrator mlff_vibrator;
+/* Copies `rest` and finds its bonds. Fails with MLFF_ERR_VALUE for two atoms at one position, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_vibrator_create(const mlff_system *rest, mlff_vibrator **vibrator_out);
+/* Sets the positions of `system`, which has the same atoms; allocates nothing. Deterministic in `seed`. Fails with MLFF_ERR_USAGE for
+ * another number of atoms, and as mlff_system_perturb. */
+MLFF_API mlff_status mlff_vibrator_displace(mlff_vibrator *vibrator, double temperature_kelvin, uint64_t seed,
+                                            mlff_system *system);
+MLFF_API void mlff_vibrator_destroy(mlff_vibrator *vibrator);
 /* Maxwell-Boltzmann velocities, center-of-mass motion removed if nothing is fixed, scaled to the exact temperature. Fails
  * with MLFF_ERR_VALUE for a temperature that is negative or not finite, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_thermalize(mlff_system *system, double temperature_kelvin, uint64_t seed);

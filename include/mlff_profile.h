@@ -115,7 +115,7 @@ MLFF_API void mlff_process_memory_get(mlff_process_memory *memory_out);
 
 /* Where the frames of a profile come from. */
 typedef struct mlff_trajectory mlff_trajectory;
-/* Independent thermal displacements of a system, a new one each step. The system is copied. Fails with MLFF_ERR_USAGE,
+/* Thermal displacements of a system (mlff_vibrator), independent at each step. The system is copied. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_VALUE, MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperature_kelvin, uint64_t seed,
                                              mlff_trajectory **trajectory_out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_system.c: elements, systems made, copied, repeated, checked and named; random motion at a temperature.
 #include "atoms/atoms.h"
+#include "mlff_analysis.h"
 #include "support.h"
 
 static void knows_elements(void **state)
@@ -243,6 +244,77 @@ static void perturbs(void **state)
     mlff_system_destroy(second);
 }
 
+// Bonds, of one length at rest in these systems, deviate by sqrt(k_B · 300 K / 30 eV/Å²) = 0.0294 Å; 15 %: three standard errors of 200
+// bonds, and what sweeps leave where bonds share atoms. The rest moves as by mlff_system_perturb, 0.0786 Å, and as bonds
+// push and pull.
+static void vibrates(void **state)
+{
+    (void)state;
+    enum { FRAMES = 100 };
+    static const char *const names[] = {"h2o", "methane", "benzene", "water"};
+    for (size_t m = 0; m < sizeof names / sizeof *names; m++) {
+        mlff_system *rest = NULL, *moved = NULL;
+        mlff_geometry *geometry = NULL;
+        mlff_vibrator *vibrator = NULL;
+        double square = 0;
+        assert_ok(mlff_system_build(names[m], 24, 0, &rest));
+        assert_ok(mlff_geometry_create(rest, &geometry));
+        assert_ok(mlff_vibrator_create(rest, &vibrator));
+        assert_ok(mlff_system_copy(rest, &moved));
+        for (uint64_t seed = 0; seed < FRAMES; seed++) {
+            assert_ok(mlff_vibrator_displace(vibrator, 300, seed, moved));
+            assert_ok(mlff_geometry_add(geometry, moved));
+            for (int k = 0; k < 3 * rest->n_atoms; k++) square += pow(moved->positions[k] - rest->positions[k], 2);
+        }
+        for (int k = 0; k < mlff_geometry_size(geometry); k++) {
+            mlff_geometry_kind kind;
+            mlff_geometry_get(geometry, k, &kind, NULL);
+            if (!kind.is_angle && fabs(kind.deviation / 0.0294 - 1) > 0.15)
+                fail_msg("%s: bonds %s-%s deviate by %.4f Å, expected 0.0294", names[m], mlff_element_symbol(kind.elements[0]),
+                         mlff_element_symbol(kind.elements[1]), kind.deviation);
+        }
+        const double deviation = sqrt(square / (3.0 * FRAMES * rest->n_atoms));
+        if (!(deviation > 0.05 && deviation < 0.085)) fail_msg("%s: atoms moved by %.4f Å", names[m], deviation);
+        mlff_vibrator_destroy(vibrator);
+        mlff_geometry_destroy(geometry);
+        mlff_system_destroy(rest);
+        mlff_system_destroy(moved);
+    }
+}
+
+// Without bonds of nonmetals the displacements are those of mlff_system_perturb; fixed atoms stay; at 0 K nothing moves.
+static void vibrates_as_perturbed_without_bonds(void **state)
+{
+    (void)state;
+    mlff_system *silicon, *other, *ethanol, *moved;
+    mlff_vibrator *vibrator;
+    assert_ok(mlff_system_build("silicon", 64, 0, &silicon));
+    assert_ok(mlff_system_copy(silicon, &other));
+    assert_ok(mlff_vibrator_create(silicon, &vibrator));
+    assert_ok(mlff_vibrator_displace(vibrator, 300, 6, other)); // from the rest again, not from where it was
+    assert_ok(mlff_vibrator_displace(vibrator, 300, 7, other));
+    assert_ok(mlff_system_perturb(silicon, 300, 7));
+    assert_memory_equal(silicon->positions, other->positions, 3 * 64 * sizeof(double));
+    assert_ok(mlff_system_build("ethanol", 0, 0, &ethanol));
+    assert_int_equal(mlff_vibrator_displace(vibrator, 300, 7, ethanol), MLFF_ERR_USAGE);
+    mlff_vibrator_destroy(vibrator);
+    assert_ok(mlff_system_add_fixed(ethanol));
+    ethanol->fixed[0] = ethanol->fixed[1] = 1;
+    assert_ok(mlff_system_copy(ethanol, &moved));
+    assert_ok(mlff_vibrator_create(ethanol, &vibrator));
+    assert_ok(mlff_vibrator_displace(vibrator, 300, 7, moved));
+    assert_memory_equal(moved->positions, ethanol->positions, 6 * sizeof(double));
+    assert_memory_not_equal(moved->positions + 6, ethanol->positions + 6, 21 * sizeof(double));
+    assert_ok(mlff_vibrator_displace(vibrator, 0, 7, moved));
+    for (int k = 0; k < 27; k++) assert_true(fabs(moved->positions[k] - ethanol->positions[k]) < 1e-12);
+    assert_int_equal(mlff_vibrator_displace(vibrator, -1, 7, moved), MLFF_ERR_VALUE);
+    mlff_vibrator_destroy(vibrator);
+    mlff_system_destroy(silicon);
+    mlff_system_destroy(other);
+    mlff_system_destroy(ethanol);
+    mlff_system_destroy(moved);
+}
+
 static double kinetic(const mlff_system *system)
 {
     double energy = 0.0;
@@ -295,9 +367,12 @@ static void thermalizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(knows_elements),  cmocka_unit_test(creates_empty), cmocka_unit_test(copies_all),
-        cmocka_unit_test(repeats),         cmocka_unit_test(checks),        cmocka_unit_test(names),
-        cmocka_unit_test(becomes_a_batch), cmocka_unit_test(perturbs),      cmocka_unit_test(thermalizes),
+        cmocka_unit_test(knows_elements),  cmocka_unit_test(creates_empty),
+        cmocka_unit_test(copies_all),      cmocka_unit_test(repeats),
+        cmocka_unit_test(checks),          cmocka_unit_test(names),
+        cmocka_unit_test(becomes_a_batch), cmocka_unit_test(perturbs),
+        cmocka_unit_test(vibrates),        cmocka_unit_test(vibrates_as_perturbed_without_bonds),
+        cmocka_unit_test(thermalizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,8 @@ struct mlff_trajectory {
     mlff_system *work; /* thermal, MD: the frame being displaced or integrated; file: the one last read */
     int64_t step;      /* frames handed out since the start */
 
-    double temperature; /* K, thermal */
+    mlff_vibrator *vibrator; /* thermal */
+    double temperature;      /* K, thermal */
     uint64_t seed;
 
     mlff_dynamics_options dynamics_options;
@@ -51,6 +52,7 @@ done:
 void mlff_trajectory_destroy(mlff_trajectory *trajectory)
 {
     if (!trajectory) return;
+    mlff_vibrator_destroy(trajectory->vibrator);
     mlff_dynamics_destroy(trajectory->dynamics);
     mlff_reader_destroy(trajectory->reader);
     mlff_system_destroy(trajectory->work);
@@ -66,13 +68,17 @@ mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperatur
     if (!system || !trajectory_out) return mlff_fail(MLFF_ERR_USAGE, "thermal trajectory: system or output is NULL");
     if (!isfinite(temperature_kelvin) || temperature_kelvin < 0.0)
         return mlff_fail(MLFF_ERR_VALUE, "thermal trajectory: a temperature of %g K; expected 0 or more", temperature_kelvin);
+    mlff_status status = MLFF_OK;
     mlff_trajectory *trajectory = NULL;
-    mlff_status status = trajectory_new(THERMAL, &system, 1, &trajectory);
-    if (status != MLFF_OK) return status;
+    MLFF_TRY(trajectory_new(THERMAL, &system, 1, &trajectory));
+    MLFF_TRY(mlff_vibrator_create(system, &trajectory->vibrator));
     trajectory->temperature = temperature_kelvin;
     trajectory->seed = seed;
     *trajectory_out = trajectory;
-    return MLFF_OK;
+    trajectory = NULL;
+done:
+    mlff_trajectory_destroy(trajectory);
+    return status;
 }
 
 mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options, mlff_trajectory **trajectory_out)
@@ -176,15 +182,13 @@ done:
 mlff_status trajectory_next(mlff_trajectory *trajectory, const mlff_system **frame_out)
 {
     mlff_status status = MLFF_OK;
-    const mlff_system *start = trajectory->n_frames > 0 ? trajectory->frames[0] : NULL;
     const mlff_system *frame = trajectory->work;
 
     switch (trajectory->kind) {
     case THERMAL:
         // The golden ratio spreads seeds, so that neighboring ones do not share frames shifted by a step.
-        memcpy(trajectory->work->positions, start->positions, 3 * (size_t)start->n_atoms * sizeof(double));
-        MLFF_TRY(mlff_system_perturb(trajectory->work, trajectory->temperature,
-                                     trajectory->seed * 0x9E3779B97F4A7C15u + (uint64_t)trajectory->step));
+        MLFF_TRY(mlff_vibrator_displace(trajectory->vibrator, trajectory->temperature,
+                                        trajectory->seed * 0x9E3779B97F4A7C15u + (uint64_t)trajectory->step, trajectory->work));
         break;
     case DYNAMICS: break;
     case FRAMES_OF_FILE:
