@@ -27,6 +27,8 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near
  * structures do not change as their forces say. */
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
+/* A warning, with `name`, where forces of the frames from index `first` on are too large for their energies. Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_warn_of_forces(const mlff_dataset *dataset, size_t first, const char *name);
 /* The median of the sizes of forces, root mean square of a structure, eV/Å; 0 without forces. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_median_forces(const mlff_dataset *dataset, double *median_out);
 /* Whether dataset_check_forces refuses a structure for the size of its forces. */

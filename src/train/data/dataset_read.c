@@ -89,10 +89,12 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
 
     MLFF_TRY(base_take_options(__func__, "mlff_read_options", given, sizeof r.options, &r.options));
     dataset->n_threads = r.options.n_threads;
-    if (shard_is_file(path))
+    if (shard_is_file(path)) {
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
-    else
+    } else {
         MLFF_TRY(frames_visit(path, r.options.n_threads, take_system, &r));
+        MLFF_TRY(dataset_warn_of_forces(dataset, before, path)); // files of mlff label are in its units
+    }
     if (r.n_frames == 0 && r.n_failed > 0)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no label; its teacher failed at all %" PRId64 " structure%s", path, r.n_failed,
                   base_plural(r.n_failed));
