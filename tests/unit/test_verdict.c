@@ -90,6 +90,51 @@ static void test_distances_and_bonds(void **state)
     assert_true(analysis_distance((double[]){1, 0}, (double[]){0, 5}, 2) == 1);
 }
 
+// Atoms of a metal move against each other by more than a bond may: only where they collide or leave the others is that found. Oxygen
+// on it has contacts too, water beside it keeps its bonds.
+static void test_contacts_of_metals(void **state)
+{
+    (void)state;
+    mlff_system *metal = NULL, *water = NULL, *both = NULL;
+    bond_list bonds;
+    double stretch;
+    assert_ok(mlff_system_build("aluminum", 32, 0, &metal));
+    assert_ok(bond_list_create(metal, &bonds));
+    assert_int_equal(bonds.n, 0);
+    assert_int_equal(bonds.n_in_contact, metal->n_atoms);
+    contact_range range = bond_list_contacts(&bonds, metal);
+    const double rest = 4.05 / sqrt(2) / (2 * 1.21); // nearest neighbors of the lattice over two radii
+    assert_true(fabs(range.closest - rest) < 0.01 && fabs(range.farthest - rest) < 0.01);
+    const double x = metal->positions[0];
+    metal->positions[0] = x + 0.6; // allowed
+    range = bond_list_contacts(&bonds, metal);
+    assert_true(bond_list_worst(&bonds, metal, &stretch) == -1 && stretch == 0);
+    assert_true(range.closest > 0.75 && range.farthest < 1.2);
+    for (int c = 0; c < 3; c++) metal->positions[c] = metal->positions[3 + c] + (c == 0 ? 1.0 : 0.0);
+    range = bond_list_contacts(&bonds, metal);
+    assert_true(fabs(range.closest - 1.0 / 2.42) < 1e-6 && range.pair[0] == 0 && range.pair[1] == 1);
+    metal->periodic[0] = 0;
+    metal->positions[0] = 60;
+    range = bond_list_contacts(&bonds, metal);
+    assert_true(range.alone == 0 && range.farthest > 10);
+    bond_list_free(&bonds);
+    mlff_system_destroy(metal);
+
+    assert_ok(mlff_system_build("h2o", 0, 0, &water));
+    assert_ok(mlff_system_create(5, &both));
+    memcpy(both->species, water->species, 3 * sizeof *both->species);
+    memcpy(both->positions, water->positions, 9 * sizeof(double));
+    for (int i = 3; i < 5; i++) { // Cu and O, 1.8 Å from each other, 10 Å from the molecule
+        both->species[i] = i == 3 ? 29 : 8;
+        both->positions[3 * i] = 10 + 1.8 * (i - 3);
+    }
+    assert_ok(bond_list_create(both, &bonds));
+    assert_true(bonds.n == 2 && bonds.n_in_contact == 2 && !bonds.in_contact[0] && bonds.in_contact[3] && bonds.in_contact[4]);
+    bond_list_free(&bonds);
+    mlff_system_destroy(both);
+    mlff_system_destroy(water);
+}
+
 // Rigid motion has no internal velocities; a stretch keeps its own.
 static void test_internal_velocities(void **state)
 {
@@ -555,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_slope),
         cmocka_unit_test(test_spectrum),
         cmocka_unit_test(test_distances_and_bonds),
+        cmocka_unit_test(test_contacts_of_metals),
         cmocka_unit_test(test_internal_velocities),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_length_of_a_run),

@@ -60,22 +60,39 @@ double analysis_distance(const double *a, const double *b, int n)
 
 // ---- bonds ----------------------------------------------------------------------------------------------------------
 
+static double sum_of_radii(const mlff_system *system, int i, int j)
+{
+    return covalent_radius(system->species[i]) + covalent_radius(system->species[j]);
+}
+
+static bool has_metal(const mlff_system *system, int i, int j)
+{
+    return element_is_metal(system->species[i]) || element_is_metal(system->species[j]);
+}
+
 mlff_status bond_list_create(const mlff_system *system, bond_list *bonds)
 {
     mlff_status status = MLFF_OK;
     atoms_images images;
     atoms_images_make(system, &images);
-    *bonds = (bond_list){0};
+    *bonds = (bond_list){.in_contact = base_alloc((size_t)system->n_atoms, 1, "bonds")};
+    if (!bonds->in_contact) MLFF_TRY(MLFF_ERR_MEMORY);
+    memset(bonds->in_contact, 0, (size_t)system->n_atoms);
     for (int i = 0; i < system->n_atoms; i++)
         for (int j = i + 1; j < system->n_atoms; j++) {
             const double d = image_distance(system, &images, i, j);
-            if (d > 1.25 * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]))) continue;
+            if (d > 1.25 * sum_of_radii(system, i, j)) continue;
+            if (has_metal(system, i, j)) {
+                bonds->in_contact[i] = bonds->in_contact[j] = 1;
+                continue;
+            }
             MLFF_TRY(base_grow(&bonds->atoms, &bonds->atom_capacity, (size_t)bonds->n + 1, sizeof *bonds->atoms, "bonds"));
             MLFF_TRY(base_grow(&bonds->length, &bonds->length_capacity, (size_t)bonds->n + 1, sizeof(double), "bonds"));
             bonds->atoms[bonds->n][0] = i;
             bonds->atoms[bonds->n][1] = j;
             bonds->length[bonds->n++] = d;
         }
+    for (int i = 0; i < system->n_atoms; i++) bonds->n_in_contact += bonds->in_contact[i];
 done:
     if (status != MLFF_OK) bond_list_free(bonds);
     return status;
@@ -85,6 +102,7 @@ void bond_list_free(bond_list *bonds)
 {
     base_free(bonds->atoms);
     base_free(bonds->length);
+    base_free(bonds->in_contact);
     *bonds = (bond_list){0};
 }
 
@@ -101,4 +119,23 @@ int bond_list_worst(const bond_list *bonds, const mlff_system *system, double *s
     }
     *stretch_out = most > 0 ? most : 0;
     return worst;
+}
+
+contact_range bond_list_contacts(const bond_list *bonds, const mlff_system *system)
+{
+    contact_range range = {.closest = INFINITY};
+    atoms_images images;
+    atoms_images_make(system, &images);
+    for (int i = 0; i < system->n_atoms && bonds->n_in_contact > 0; i++) {
+        double nearest = INFINITY;
+        if (!bonds->in_contact[i]) continue;
+        for (int j = 0; j < system->n_atoms; j++) {
+            if (j == i) continue;
+            const double d = image_distance(system, &images, i, j) / sum_of_radii(system, i, j);
+            if (d < nearest) nearest = d;
+            if (d < range.closest && has_metal(system, i, j)) range.closest = d, range.pair[0] = i, range.pair[1] = j;
+        }
+        if (nearest > range.farthest) range.farthest = nearest, range.alone = i;
+    }
+    return range;
 }

@@ -20,16 +20,28 @@ void distance_histogram_free(distance_histogram *histogram);
 /* Half the sum of |a/Σa - b/Σb|: 0 for equal, 1 for disjoint distributions. */
 double analysis_distance(const double *a, const double *b, int n);
 
-/* Pairs of atoms closer than 1.25 times the sum of their covalent radii: the bonds of a molecule at rest. */
+/* Pairs of atoms closer than 1.25 times the sum of their covalent radii: the bonds of a molecule at rest. Where one of the two is a metal
+ * they are contacts, which have no length to keep: atoms of a hot metal vibrate by 1 Å against each other, diffuse and melt. */
 typedef struct bond_list {
     int (*atoms)[2];
     double *length; /* Å, of the structure the list was made of */
     int n;
     size_t atom_capacity, length_capacity;
+    unsigned char *in_contact; /* [n_atoms] */
+    int n_in_contact;
 } bond_list;
 mlff_status bond_list_create(const mlff_system *system, bond_list *bonds);
 void bond_list_free(bond_list *bonds);
 /* The bond whose length differs most from its length at rest: its index, and by how much (Å); -1 without bonds. */
 int bond_list_worst(const bond_list *bonds, const mlff_system *system, double *stretch_out);
+
+/* Of the atoms that were in contact, distances in units of the sum of covalent radii. */
+typedef struct contact_range {
+    double closest; /* of a pair with a metal; infinite without contacts */
+    int pair[2];
+    double farthest; /* of an atom from its nearest one; 0 without contacts */
+    int alone;       /* that atom */
+} contact_range;
+contact_range bond_list_contacts(const bond_list *bonds, const mlff_system *system);
 
 #endif
