@@ -2,6 +2,7 @@
 // Datasets: what may enter, energies of elements by least squares, splits by trajectory. Expected numbers are computed here.
 #include "support.h"
 
+#include "base/voigt.h"
 #include "mlff_train.h"
 #include "train/data/dataset.h"
 #include "train/data/least_squares.h"
@@ -307,6 +308,65 @@ static void test_labels_of_each_other(void **state)
     }
 }
 
+// A crystal of two atoms that is strained at random by up to 3 %: E = ½ c V ε : ε and σ = c ε to first order in ε, no forces.
+static mlff_system *strained_crystal(uint64_t seed)
+{
+    enum { N_ATOMS = 2 };
+    const double stiffness = 0.5, length = 4; // eV/Å³, Å
+    mlff_system *system;
+    double strain[9];
+    assert_ok(mlff_system_create(N_ATOMS, &system));
+    system->label_energy = 0;
+    for (int a = 0; a < 3; a++) {
+        system->periodic[a] = 1;
+        for (int b = 0; b <= a; b++)
+            strain[3 * a + b] = strain[3 * b + a] = 0.06 * (base_random_uniform(5, seed, (uint64_t)(3 * a + b)) - 0.5);
+    }
+    for (int k = 0; k < 9; k++) {
+        system->cell[k] = length * ((k % 4 == 0) + strain[k]);
+        system->label_energy += 0.5 * stiffness * pow(length, 3) * strain[k] * strain[k];
+        system->label_stress[voigt_index[k]] = stiffness * strain[k];
+    }
+    system->label_forces = base_alloc(3 * N_ATOMS, sizeof(double), "forces");
+    memset(system->label_forces, 0, 3 * N_ATOMS * sizeof(double));
+    for (int i = 0; i < N_ATOMS; i++) {
+        system->species[i] = 29;
+        for (int c = 0; c < 3; c++)
+            system->positions[3 * i + c] = 0.5 * i * (system->cell[c] + system->cell[3 + c] + system->cell[6 + c]);
+    }
+    return system;
+}
+
+static void test_stress_of_energies(void **state)
+{
+    (void)state;
+    static const struct {
+        double scale;
+        const char *refused; // NULL: nothing is wrong
+    } cases[] = {{1, NULL},
+                 {0.7, NULL}, // a poor derivative
+                 {-1, "do not belong together"},
+                 {160.2, "0.00624? Convert it"},        // GPa
+                 {1 / 160.2, "do not belong together"}, // GPa over eV/Å³
+                 {20, "do not belong together"},        // below what no stress exceeds
+                 {-64, "do not belong together"}};      // a virial, eV
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_dataset *data;
+        assert_ok(mlff_dataset_create(&data));
+        for (int f = 0; f < 60; f++) {
+            mlff_system *system = strained_crystal((uint64_t)f);
+            for (int v = 0; v < 6; v++) system->label_stress[v] *= cases[k].scale;
+            assert_ok(mlff_dataset_add(data, system, NULL));
+            mlff_system_destroy(system);
+        }
+        if (cases[k].refused)
+            assert_refused(mlff_dataset_check(data), MLFF_ERR_VALUE, cases[k].refused);
+        else
+            assert_ok(mlff_dataset_check(data));
+        mlff_dataset_destroy(data);
+    }
+}
+
 // Groups of the frames of both parts, and whether a group is in both.
 static void check_split(const mlff_dataset *data, double fraction, int64_t n_validation)
 {
@@ -502,6 +562,7 @@ int main(void)
                                        cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),
+                                       cmocka_unit_test(test_stress_of_energies),
                                        cmocka_unit_test(test_split)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,9 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
 /* A warning, with `name`, where forces of the frames from index `first` on are too large for their energies. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_warn_of_forces(const mlff_dataset *dataset, size_t first, const char *name);
+/* Fails with MLFF_ERR_VALUE where stresses are far larger than any, and where the energies of structures with near cells do not change as
+ * their stresses say. */
+mlff_status dataset_check_stress(const mlff_dataset *dataset);
 /* The median of the sizes of forces, root mean square of a structure, eV/Å; 0 without forces. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_median_forces(const mlff_dataset *dataset, double *median_out);
 /* Whether dataset_check_forces refuses a structure for the size of its forces. */

@@ -204,6 +204,7 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
                   "have the units and the method of the others?",
                   worst, distances[worst], median);
     MLFF_TRY(dataset_check_forces(dataset));
+    MLFF_TRY(dataset_check_stress(dataset));
 done:
     base_free(distances);
     return status;

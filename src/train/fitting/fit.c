@@ -230,7 +230,10 @@ const char *mlff_training_errors_text(const mlff_training_errors *errors, char t
     text[0] = 0;
     if (isfinite(errors->force_mae)) length = (size_t)base_format(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
     if (isfinite(errors->energy_mae))
-        base_format(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
+        length += (size_t)base_format(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "",
+                                      1e3 * errors->energy_mae);
+    if (isfinite(errors->stress_mae))
+        base_format(text + length, 96 - length, "%sstress %.3f meV/Å³", length > 0 ? ", " : "", 1e3 * errors->stress_mae);
     return text;
 }
 
