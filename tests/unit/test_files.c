@@ -216,6 +216,37 @@ static void keep_warning(void *context, const char *text)
     snprintf(warning, sizeof warning, "%s", text);
 }
 
+// Labels of other names than those that are read are told once, with what to call them; where the frame has labels, nothing is said.
+static void warns_of_labels_of_other_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *comment, *told; // NULL: nothing
+    } cases[] = {
+        {"REF_energy=-1 REF_stress=\"1 0 0 0 1 0 0 0 1\" Properties=species:S:1:pos:R:3:REF_forces:R:3",
+         "a.xyz:2: labels of other names are not read; rename REF_energy to energy, REF_forces to forces, REF_stress to stress "
+         "if they "
+         "are meant"},
+        {"Energy=-1 Properties=species:S:1:pos:R:3:forces:R:3",
+         "a.xyz:2: labels of other names are not read; rename Energy to energy if they are meant"},
+        {"free_energy=-1 dft_virial=\"1 0 0 0 1 0 0 0 1\" Properties=species:S:1:pos:R:3:DFT_force:R:3",
+         "a.xyz:2: labels of other names are not read; rename DFT_force to forces, dft_virial to virial if they are meant"},
+        {"energy=-1 REF_energy=-2 Properties=species:S:1:pos:R:3:force:R:3", NULL},
+        {"energy=-1 tags=3 Properties=species:S:1:pos:R:3:magmoms:R:3", NULL},
+    };
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char text[400];
+        n_warnings = 0;
+        for (int f = 0, length = 0; f < 2; f++)
+            length += snprintf(text + length, sizeof text - (size_t)length, "1\n%s\nH 0 0 0 0 0 0\n", cases[k].comment);
+        mlff_system_destroy(read_text("a.xyz", text));
+        assert_int_equal(n_warnings, cases[k].told != NULL);
+        if (cases[k].told) assert_string_equal(warning, cases[k].told);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+}
+
 // Charge and spin are words to some programs, labels nan: a warning once, and unknown; nothing is said of free text.
 static void warns_of_what_is_no_number(void **state)
 {
@@ -433,6 +464,7 @@ int main(void)
         cmocka_unit_test(ignores_the_locale),
         cmocka_unit_test(reads_trajectories),
         cmocka_unit_test(warns_of_what_is_no_number),
+        cmocka_unit_test(warns_of_labels_of_other_names),
         cmocka_unit_test(ends_waiting_at_a_signal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -39,9 +39,10 @@ struct extxyz_rows {
     signed char *columns; // [n_columns]
     size_t column_capacity;
     int n_columns, n_move_columns;
-    bool has[N_SLOTS];   // by the first slot of a quantity
-    bool may_have_more;  // rows may be longer than the columns known
-    char properties[80]; // for messages
+    bool has[N_SLOTS];        // by the first slot of a quantity
+    bool may_have_more;       // rows may be longer than the columns known
+    char properties[80];      // for messages
+    const char *other_forces; // a column that is not read, in the comment line; NULL: none
 };
 
 // What a comment line says. Numbers that are absent are NaN.
@@ -53,8 +54,9 @@ typedef struct header {
     int64_t group;
     double time_fs;
     double stress[6], virial[6];
-    const char *unreadable; // a known key whose value is not what it should be
-    const char *unread;     // the same of charge and spin, which others write as words and nothing here needs
+    const char *unreadable;                  // a known key whose value is not what it should be
+    const char *unread;                      // the same of charge and spin, which others write as words and nothing here needs
+    const char *other_energy, *other_stress; // keys that are not read but end like labels: REF_energy
 } header;
 
 void extxyz_rows_free(extxyz_rows *rows)
@@ -256,6 +258,12 @@ static mlff_status add_columns(const mlff_reader *reader, extxyz_rows *rows, con
     return MLFF_OK;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), n = strlen(end);
+    return length >= n && strcasecmp(text + length - n, end) == 0;
+}
+
 // name:type:n repeated, types R I S L.
 static mlff_status parse_properties(const mlff_reader *reader, extxyz_rows *rows, char *text)
 {
@@ -265,6 +273,7 @@ static mlff_status parse_properties(const mlff_reader *reader, extxyz_rows *rows
     rows->n_columns = rows->n_move_columns = 0;
     memset(rows->has, 0, sizeof rows->has);
     rows->may_have_more = false;
+    rows->other_forces = NULL;
 
     while (*text) {
         char *name = text, *type = strchr(name, ':'), *count = type ? strchr(type + 1, ':') : NULL;
@@ -281,6 +290,9 @@ static mlff_status parse_properties(const mlff_reader *reader, extxyz_rows *rows
             return reader_fail(reader, MLFF_ERR_FORMAT, "Properties=%s: '%.20s' is not a number of columns", rows->properties,
                                count + 1);
         MLFF_TRY(add_columns(reader, rows, name, n));
+        if (n == 3 && rows->columns[rows->n_columns - 1] == COLUMN_SKIP &&
+            (ends_with(name, "forces") || ends_with(name, "force")))
+            rows->other_forces = name;
         has_species = has_species || rows->columns[rows->n_columns - 1] == COLUMN_SPECIES;
         text = end ? end + 1 : count + 1 + strlen(count + 1);
     }
@@ -288,6 +300,27 @@ static mlff_status parse_properties(const mlff_reader *reader, extxyz_rows *rows
         return reader_fail(reader, MLFF_ERR_FORMAT, "Properties=%s: species (or Z) and pos are needed", rows->properties);
 done:
     return status;
+}
+
+// Labels of MACE, NequIP and others have names of their own. Where the frame has none of the name that is read, they are told.
+static void tell_other_labels(mlff_reader *reader, const extxyz_rows *rows, const header *head)
+{
+    char text[160] = "";
+    size_t length = 0;
+    const struct {
+        const char *found, *read;
+        bool absent;
+    } labels[] = {{head->other_energy, "energy", isnan(head->energy) && isnan(head->free_energy)},
+                  {rows->other_forces, "forces", !rows->has[SLOT_FORCE]},
+                  {head->other_stress, ends_with(head->other_stress ? head->other_stress : "", "virial") ? "virial" : "stress",
+                   isnan(head->stress[0]) && isnan(head->virial[0])}};
+    for (size_t k = 0; k < sizeof labels / sizeof *labels; k++)
+        if (labels[k].found && labels[k].absent)
+            length += (size_t)base_format(text + length, sizeof text - length, "%s%.24s to %s", length > 0 ? ", " : "",
+                                          labels[k].found, labels[k].read);
+    char warning[240];
+    base_format(warning, sizeof warning, "labels of other names are not read; rename %s if they are meant", text);
+    if (length > 0) reader_warn(reader, warning);
 }
 
 static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *line, header *head)
@@ -334,6 +367,10 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
         } else if (strcmp(key, "virial") == 0) {
             readable = parse_tensor(value, head->virial);
             if (readable && isnan(head->virial[0])) head->unread = key;
+        } else if (ends_with(key, "energy")) {
+            head->other_energy = key;
+        } else if (ends_with(key, "stress") || ends_with(key, "virial")) {
+            head->other_stress = key;
         }
         if (!readable) head->unreadable = key;
     }
@@ -353,6 +390,7 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
         MLFF_TRY(parse_properties(reader, rows, standard));
         rows->may_have_more = true;
     }
+    if (head->has_properties) tell_other_labels(reader, rows, head);
 done:
     return status;
 }
