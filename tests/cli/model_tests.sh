@@ -114,6 +114,12 @@ test_eval() {
     energy=$(value result.json frames.0.energy_ev)
     for i in 0 1 2; do sum=$(awk -v a="$sum" -v b="$(value result.json frames.0.atom_energies_ev.$i)" 'BEGIN { printf "%.17g", a + b }'); done
     close_to "$energy" "$sum" 1e-9 # the same doubles, summed in another order
+    sed 's/Properties/charge=1 Properties/' result.extxyz >charged.extxyz
+    run 0 eval model.safetensors charged.extxyz # said once, and the results are the same
+    says 'a charge of 1 e, which the model model does not depend on' err
+    is "$(grep -c 'a charge of' err)" 1 "warnings of a charge"
+    run 0 relax model.safetensors charged.extxyz --max-steps 1
+    says 'a charge of 1 e' err
     # What was written is read back: as labels, they agree with a second run.
     run 0 eval model.safetensors result.extxyz --json again.json
     is "$(value again.json summary.n_labelled_energies)" 3 "labelled frames"

@@ -2,6 +2,7 @@
 // cli_setup.c: what eval, md and profile begin with: a model, an evaluator on a device, and a system to work on.
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -136,10 +137,31 @@ void cli_setup_free(cli_setup *setup)
     *setup = (cli_setup){0};
 }
 
+static bool depends_on_charge(const mlff_model *model)
+{
+    const char *key, *value;
+    for (int k = 0; (key = mlff_model_metadata(model, k, &value)); k++)
+        if (strcmp(key, "conditioned") == 0 && strcmp(value, "true") == 0) return true;
+    return false;
+}
+
+// Once in a command, whose frames may all have one.
+static void warn_of_charge(const mlff_model *model, const mlff_system *system)
+{
+    static bool said;
+    mlff_model_info info;
+    if (said || !isfinite(system->charge) || system->charge == 0 || depends_on_charge(model)) return;
+    said = true;
+    mlff_model_info_get(model, &info);
+    base_warn("the input gives a charge of %g e, which the model %s does not depend on: results are as without it",
+              system->charge, info.name);
+}
+
 mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name)
 {
     bool known[MLFF_MAX_ATOMIC_NUMBER + 1] = {false}, wanted[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
     mlff_model_info info;
+    warn_of_charge(model, system);
     mlff_model_info_get(model, &info);
     if (info.n_elements == 0) return MLFF_OK;
     for (int i = 0; i < info.n_elements; i++) known[info.elements[i]] = true;
@@ -245,12 +267,9 @@ done:
 
 void cli_model_complete(const mlff_model *model, mlff_system *system)
 {
-    const char *key, *value;
-    for (int k = 0; (key = mlff_model_metadata(model, k, &value)); k++) {
-        if (strcmp(key, "conditioned") != 0 || strcmp(value, "true") != 0) continue;
-        system->charge = 0;
-        system->spin = 1;
-    }
+    if (!depends_on_charge(model)) return;
+    system->charge = 0;
+    system->spin = 1;
 }
 
 mlff_status cli_input_check(const mlff_model *model, cli_input *input)
