@@ -179,12 +179,17 @@ static void test_dcd(void **state)
         char path[256], header[256];
         int32_t control[20], n_atoms;
         snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
-        write_frames(path, system, 3, 0, NULL);
+        write_frames(path, system, 3, c % 2, NULL); // a new file, and one that grows
         FILE *file = fopen(path, "rb");
         assert_int_equal(read_record(file, header, sizeof header), 84);
         assert_memory_equal(header, "CORD", 4);
         memcpy(control, header + 4, sizeof control);
         assert_int_equal(control[0], 3);
+        assert_int_equal(control[2], 10); // steps between frames, each 5 fs / 10 in CHARMM's unit of time
+        float timestep;
+        memcpy(&timestep, header + 40, sizeof timestep);
+        const double charmm_fs = sqrt(1.66053904e-27 / (4184 / 6.022140857e23)) * 1e5; // 1e-10 m √(amu / (kcal/mol)), in fs
+        assert_near(timestep * charmm_fs, 0.5, 1e-6);
         assert_int_equal(control[10], c < 5);
         assert_int_equal(read_record(file, header, sizeof header), 84); // one title
         assert_int_equal(read_record(file, &n_atoms, 4), 4);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // dcd_write.c: frames of DCD as CHARMM and NAMD write them: positions in float32, the cell as lengths and angles (degrees). Records
 // stand between their lengths, in the byte order of the machine. Of one file all frames have one number of atoms, and all a cell or
-// none. A cell is turned so that a lies along x and b in the xy plane, and the positions with it.
+// none. A cell is turned so that a lies along x and b in the xy plane, and the positions with it. The interval of frames stands in the
+// header as steps of CHARMM's unit of time, sqrt(amu Å² / (kcal/mol)): once by the first two frames, where these have steps and times.
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "writer.h"
 
-enum { HEADER_BYTES = 84, TITLE_BYTES = 80, N_FRAMES_AT = 8, CELL_BYTES = 48 };
+enum { HEADER_BYTES = 84, TITLE_BYTES = 80, N_FRAMES_AT = 8, INTERVAL_AT = 16, TIMESTEP_AT = 44, CELL_BYTES = 48 };
+#define CHARMM_TIME 48.888213 // fs
 
 static void add_int(mlff_writer *writer, size_t value)
 {
@@ -36,6 +38,21 @@ static void add_header(mlff_writer *writer, int64_t first_step)
     add_int(writer, 4);
     add_int(writer, (size_t)writer->n_atoms);
     add_int(writer, 4);
+}
+
+static void take_interval(mlff_writer *writer, const mlff_frame_results *results)
+{
+    if (writer->n_frames == 0) {
+        writer->first_step = results->step;
+        writer->first_fs = results->time_fs;
+    } else if (writer->n_frames == 1 && writer->first_step >= 0) {
+        const int64_t steps = results->step - writer->first_step;
+        const double interval = results->time_fs - writer->first_fs; // NaN where absent
+        if (steps > 0 && steps <= INT32_MAX && interval > 0) {
+            writer->interval_steps = (int32_t)steps;
+            writer->interval_fs = interval;
+        }
+    }
 }
 
 // Lengths a, b, c and angles in the order of the format: a, γ, b, β, α, c.
@@ -68,6 +85,7 @@ static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_
         MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: the cell is left-handed or flat, which a DCD cannot hold; write .extxyz", path);
     MLFF_TRY(writer_reserve(writer, 512 + 3 * (bytes + 8)));
     if (writer->n_frames == 0) add_header(writer, results->step);
+    take_interval(writer, results);
     if (has_cell) add_cell(writer, &box);
     for (int c = 0; c < 3; c++) {
         add_int(writer, bytes);
@@ -85,12 +103,22 @@ done:
     return status;
 }
 
+// Four bytes.
+static bool put(FILE *file, long at, const void *value)
+{
+    return fseek(file, at, SEEK_SET) == 0 && fwrite(value, 4, 1, file) == 1;
+}
+
 // The number of frames stands in the header.
 static mlff_status after_frame(mlff_writer *writer, FILE *file)
 {
     const int32_t n = (int32_t)(writer->n_frames < INT32_MAX ? writer->n_frames : INT32_MAX);
-    const bool good = fseek(file, N_FRAMES_AT, SEEK_SET) == 0 && fwrite(&n, sizeof n, 1, file) == 1 &&
-                      fseek(file, 0, SEEK_END) == 0 && fflush(file) == 0;
+    bool good = put(file, N_FRAMES_AT, &n);
+    if (writer->interval_steps > 0) {
+        const float timestep = (float)(writer->interval_fs / writer->interval_steps / CHARMM_TIME);
+        good = good && put(file, INTERVAL_AT, &writer->interval_steps) && put(file, TIMESTEP_AT, &timestep);
+    }
+    good = good && fseek(file, 0, SEEK_END) == 0 && fflush(file) == 0;
     return good ? MLFF_OK : mlff_fail(MLFF_ERR_IO, "the header of a DCD cannot be written: %s", strerror(errno ? errno : EIO));
 }
 
@@ -113,6 +141,7 @@ static mlff_status reopen(mlff_writer *writer, FILE *file)
     writer->n_frames = n_frames;
     writer->n_atoms = n_atoms;
     writer->has_cell = has_cell;
+    writer->first_step = -1;
     return MLFF_OK;
 }
 

@@ -17,6 +17,9 @@ struct mlff_writer {
     int64_t n_frames; /* made by this writer, or found in the file that is appended to, where the format counts them */
     int n_atoms;      /* of the first frame, where the format has one number for all */
     bool has_cell, has_velocities; /* likewise */
+    int64_t first_step;            /* of a DCD's first frame, -1: absent */
+    double first_fs, interval_fs;
+    int32_t interval_steps; /* from its first frame to the second, 0: not known */
 };
 
 /* A line of text of a trajectory that is read again to find where a run goes on. */
