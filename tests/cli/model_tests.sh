@@ -239,6 +239,12 @@ test_eval_stress_labels() {
     close_to "$(value box.json summary.stress_rmse_ev_per_ang3)" "$(awk '{ for (k = 1; k <= 6; k++) s += $k * $k; printf "%.12g", sqrt(s / 6) }' <<<"$sum")" 1e-9
     run 0 eval model.safetensors box.xyz --json plain.json --precision float64
     ! grep -q '^stress' out || fail "errors of a stress that was not requested"
+    # A verdict tells it of the structures that it judges; the random student fails other bars.
+    run 0 eval model.safetensors box.xyz --stress -o labels.extxyz
+    sed -i 's/stress="[^"]*"/stress="0 0 0 0 0 0 0 0 0"/' labels.extxyz
+    "$mlff" verdict model.safetensors --test labels.extxyz --nve 0 --hot 0 --compare 0 --min-speed 0 -o verdict.json >out 2>err || true
+    says 'stress of 1: [0-9.]+ meV'
+    close_to "$(value verdict.json stress_mae_ev_per_angstrom3)" "$(value box.json summary.stress_mae_ev_per_ang3)" 1e-6
 }
 
 # ANI-2x by name: what is said where it is absent, random weights, members and their deviation; with the shared data at

@@ -94,7 +94,8 @@ static mlff_status student_forces(void *context, const mlff_system *system, doub
 typedef struct error_sums {
     double force_absolute, force_square, energy_absolute;
     double energy_sum, energy_square; // of differences, eV/atom and its square
-    int64_t n_components, n_energies, n_structures;
+    double stress_absolute;           // of six components each, eV/Å³
+    int64_t n_components, n_energies, n_structures, n_stresses;
     double worst; // largest error of a force's component
     double by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
     int64_t n_by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
@@ -132,6 +133,22 @@ static mlff_status add_errors(const mlff_force_field *field, const mlff_system *
     return MLFF_OK;
 }
 
+// The student's, where it has a stress and the structure a label of it.
+static mlff_status add_stress_errors(const verdict_run *run, const mlff_system *system, error_sums *sums)
+{
+    double stress[6];
+    int32_t first_atom[2];
+    mlff_batch batch;
+    if (!run->has_stress || isnan(system->label_stress[0]) ||
+        !(system->periodic[0] && system->periodic[1] && system->periodic[2]))
+        return MLFF_OK;
+    mlff_batch_from_system(system, first_atom, &batch);
+    const mlff_status status = mlff_evaluator_compute(run->evaluator, &batch, &(mlff_results){.stresses = stress});
+    for (int k = 0; k < 6 && status == MLFF_OK; k++) sums->stress_absolute += fabs(stress[k] - system->label_stress[k]);
+    sums->n_stresses += status == MLFF_OK;
+    return status;
+}
+
 // "; by element H 12.1, C 20.3": mean absolute errors of forces, all of them kept, and as many as there is room for as text.
 static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *text, size_t bytes)
 {
@@ -154,7 +171,12 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
 {
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
-    char beside[120] = "", spread[60] = "", elements[70];
+    char beside[120] = "", spread[60] = "", stress[60] = "", elements[70];
+    if (usual->n_stresses > 0) {
+        run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
+        base_format(stress, sizeof stress, "; stress of %" PRId64 ": %.3g meV/Å³", usual->n_stresses,
+                    1e3 * run->verdict->stress_error);
+    }
     list_elements(run->verdict, usual, elements, sizeof elements);
     run->verdict->total_force_error = usual->force_absolute / components;
     if (run->verdict->teacher_spread > 0)
@@ -166,10 +188,10 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     if (usual->n_components > 0)
-        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s",
+        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s%s",
                     usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
                     o->trained_on ? "" : ", not compared with the training data", 1e3 * sqrt(usual->force_square / components),
-                    1e3 * usual->worst, spread, elements, beside);
+                    1e3 * usual->worst, spread, elements, beside, stress);
     else
         verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
@@ -251,7 +273,9 @@ static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *fi
         if (k % 32 == 0) MLFF_TRY(verdict_tell(run, what, (double)k / (double)n));
         MLFF_TRY(mlff_dataset_get(run->test, k, &system));
         MLFF_TRY(base_grow(&forces, &capacity, 3 * (size_t)system->n_atoms, sizeof *forces, "forces"));
-        MLFF_TRY(add_errors(field, system, forces, verdict_largest_force(system) > VERDICT_STRAINED ? strained : usual));
+        error_sums *sums = verdict_largest_force(system) > VERDICT_STRAINED ? strained : usual;
+        MLFF_TRY(add_errors(field, system, forces, sums));
+        if (field == &run->student) MLFF_TRY(add_stress_errors(run, system, sums));
         mlff_system_destroy(system);
         system = NULL;
     }
@@ -380,7 +404,7 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     if (!verdict_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: verdict_out must be given");
     if (!(verdict = base_alloc(1, sizeof *verdict, "a verdict"))) return MLFF_ERR_MEMORY;
     verdict->options = mlff_verdict_options_default();
-    verdict->total_force_error = verdict->baseline_force_error = verdict->teacher_spread = NAN;
+    verdict->total_force_error = verdict->baseline_force_error = verdict->teacher_spread = verdict->stress_error = NAN;
     MLFF_TRY(
         base_take_options("mlff_verdict_create", "mlff_verdict_options", options, sizeof verdict->options, &verdict->options));
     MLFF_TRY(check_arguments(student, test, start, &verdict->options));
@@ -392,6 +416,7 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     MLFF_TRY(mlff_evaluator_create(student, &wanted, &evaluator));
     verdict_run run = {.verdict = verdict,
                        .evaluator = evaluator,
+                       .has_stress = mlff_model_outputs(student) & MLFF_OUTPUT_STRESS,
                        .student = {verdict->student, student_forces, evaluator},
                        .teacher = teacher,
                        .test = test,

@@ -38,6 +38,7 @@ struct mlff_verdict {
     int unjudged[MLFF_MAX_ATOMIC_NUMBER + 1];       /* [n_unjudged] elements of the student without a force error */
     int n_unjudged;
     double total_force_error, baseline_force_error; /* of all, eV/Å; NaN */
+    double stress_error;                            /* mean absolute of six components, eV/Å³; NaN where none is labelled */
     double teacher_spread; /* mean standard deviation of the members' forces of an ensemble that teaches, eV/Å; NaN */
     verdict_curve curves[2 * VERDICT_MAX_SYSTEMS];
     int n_curves;
@@ -49,6 +50,7 @@ struct mlff_verdict {
 typedef struct verdict_run {
     mlff_verdict *verdict;
     mlff_evaluator *evaluator;       /* the student's */
+    bool has_stress;                 /* the student */
     mlff_force_field student;        /* by that evaluator */
     const mlff_force_field *teacher; /* or NULL */
     const mlff_dataset *test;
