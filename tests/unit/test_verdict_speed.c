@@ -53,7 +53,7 @@ static const mlff_bar *speed_bar(const mlff_verdict *verdict)
 // The fastest of interleaved calls of teacher and student.
 static double calibrate(planted *p, mlff_evaluator *student, mlff_system *system)
 {
-    enum { CALLS = 2000 };
+    enum { CALLS = 500 };
     double energy, forces[27], fastest[2] = {INFINITY, INFINITY};
     for (int k = 0; k < CALLS; k++) {
         system->positions[0] += k % 2 ? 1e-4 : -1e-4;
