@@ -251,6 +251,38 @@ static void test_foreign_netcdf(void **state)
     remove(path);
 }
 
+// Masses of isotopes are in a column of a dump, and those of the elements are not.
+static void test_masses_of_a_dump(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s", in_folder("masses.dump"));
+    for (int heavy = 0; heavy < 2; heavy++) {
+        mlff_system *water, *read;
+        mlff_writer *writer;
+        mlff_reader *reader;
+        char *text;
+        size_t length;
+        assert_ok(mlff_system_build("h2o", 0, 0, &water));
+        assert_ok(mlff_system_add_masses(water)); // those of the elements
+        if (heavy) water->masses[2] = 2.014;
+        assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+        assert_ok(mlff_writer_write(writer, water, NULL));
+        assert_ok(mlff_writer_close(writer));
+        assert_ok(base_read_file(path, 1 << 20, &text, &length));
+        assert_true((strstr(text, "element x y z mass\n") != NULL) == heavy);
+        base_free(text);
+        assert_ok(mlff_reader_open(path, NULL, &reader));
+        assert_ok(mlff_reader_next(reader, &read));
+        assert_true((read->masses != NULL) == heavy);
+        for (int i = 0; heavy && i < 3; i++) near(read->masses[i], water->masses[i], 0);
+        mlff_system_destroy(read);
+        mlff_reader_destroy(reader);
+        mlff_system_destroy(water);
+    }
+    assert_int_equal(remove(path), 0);
+}
+
 // Units real, atoms in another order, positions as fractions of a tilted box that does not begin at 0, no elements, further columns.
 static void test_foreign_dump(void **state)
 {
@@ -397,9 +429,9 @@ static void test_topology(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_foreign_dcd), cmocka_unit_test(test_foreign_netcdf),
-        cmocka_unit_test(test_foreign_dump), cmocka_unit_test(test_cut_short),   cmocka_unit_test(test_absurd_counts),
-        cmocka_unit_test(test_topology),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_foreign_dcd),      cmocka_unit_test(test_foreign_netcdf),
+        cmocka_unit_test(test_foreign_dump),  cmocka_unit_test(test_masses_of_a_dump), cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_absurd_counts), cmocka_unit_test(test_topology),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// dump_read.c: frames of LAMMPS's `dump custom` and `dump atom`: the box, positions (x, xu, xs or xsu), velocities, and elements where
-// there is the column, else from a topology. Atoms are put in the order of their numbers. Units are metal unless ITEM: UNITS says real.
+// dump_read.c: frames of LAMMPS's `dump custom` and `dump atom`: the box, positions (x, xu, xs or xsu), velocities, masses, and elements
+// where there is the column, else from a topology. Atoms are put in the order of their numbers. Units are metal unless ITEM: UNITS says real.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 #include "trajectories.h"
 
 enum { MAX_COLUMNS = 64 };
-enum column { SKIPPED, ID, ELEMENT, X, VX = X + 3 };
+enum column { SKIPPED, ID, ELEMENT, MASS, X, VX = X + 3 };
 
 typedef struct dump_row {
     int64_t id; // of the file, or its place in it
     int species;
-    double x[3], v[3];
+    double x[3], v[3], mass;
 } dump_row;
 
 typedef struct dump_frame {
@@ -22,7 +22,7 @@ typedef struct dump_frame {
     double low[3], cell[9];
     enum column columns[MAX_COLUMNS];
     int n_columns;
-    bool has_elements, has_velocities, scaled;
+    bool has_elements, has_velocities, has_masses, scaled;
     double velocity_unit; // Å/fs
     dump_row *rows;       // [n_rows]
     size_t n_rows, capacity;
@@ -138,8 +138,12 @@ static mlff_status read_columns(mlff_reader *reader, dump_frame *frame, const ch
     for (size_t length; (length = next_word(&words)) > 0; words += length) {
         const int n = frame->n_columns;
         if (n == MAX_COLUMNS) return reader_fail(reader, MLFF_ERR_LIMIT, "more than %d columns", MAX_COLUMNS);
-        frame->columns[n] = word_is(words, length, "id") ? ID : word_is(words, length, "element") ? ELEMENT : SKIPPED;
+        frame->columns[n] = word_is(words, length, "id")        ? ID
+                            : word_is(words, length, "element") ? ELEMENT
+                            : word_is(words, length, "mass")    ? MASS
+                                                                : SKIPPED;
         frame->has_elements |= frame->columns[n] == ELEMENT;
+        frame->has_masses |= frame->columns[n] == MASS;
         for (int c = 0; c < 3; c++) {
             for (int k = 0; k < 4; k++)
                 if (word_is(words, length, kinds[k][c])) place[k][c] = n;
@@ -176,7 +180,7 @@ static mlff_status read_row(mlff_reader *reader, const dump_frame *frame, const 
         } else if (column == SKIPPED) {
             text += length;
         } else {
-            double *value = column >= VX ? &row->v[column - VX] : &row->x[column - X];
+            double *value = column >= VX ? &row->v[column - VX] : column >= X ? &row->x[column - X] : &row->mass;
             good = good && atoms_parse_number(&text, value) && isfinite(*value);
         }
         if (!good)
@@ -227,10 +231,12 @@ static mlff_status make_system(const mlff_reader *reader, const dump_frame *fram
     MLFF_TRY(topology_make_system(reader, (int)frame->n_atoms, repeats ? frame->cell : NULL, &system));
     for (int axis = 0; axis < 3; axis++) system->periodic[axis] = frame->periodic[axis];
     if (frame->has_velocities) MLFF_TRY(mlff_system_add_velocities(system));
+    if (frame->has_masses) MLFF_TRY(mlff_system_add_masses(system));
     for (size_t i = 0; i < frame->n_rows; i++) {
         const dump_row *row = &frame->rows[i];
         double *r = system->positions + 3 * i;
         if (!reader->topology) system->species[i] = row->species;
+        if (frame->has_masses) system->masses[i] = row->mass;
         for (int c = 0; c < 3; c++) {
             r[c] = row->x[c];
             if (frame->scaled)

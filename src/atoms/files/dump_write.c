@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // dump_write.c: frames as LAMMPS's `dump custom` writes them, in units metal: Å, Å/ps, eV/Å; types by ascending atomic number.
-// The box is a right-handed cell with a along x and b in the xy plane, and everything is turned with it.
+// Masses have a column where one is not that of its element. The box is a right-handed cell with a along x and b in the xy plane, and everything is turned with it.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "writer.h"
 
-enum { MAX_HEADER_BYTES = 1024, MAX_ROW_BYTES = 64 + 9 * (ATOMS_NUMBER_BYTES + 1), MAX_ELEMENT = 118 };
+enum { MAX_HEADER_BYTES = 1024, MAX_ROW_BYTES = 64 + 10 * (ATOMS_NUMBER_BYTES + 1), MAX_ELEMENT = 118 };
 static const double fs_per_ps = 1000;
 
 // Bounds as LAMMPS has them: of the box that holds the tilted one, with the tilt behind.
@@ -39,11 +39,19 @@ static bool add_vector(mlff_writer *writer, const standard_box *box, const doubl
     return writer_add_numbers(writer, turned, 3);
 }
 
+static bool has_other_masses(const mlff_system *system)
+{
+    for (int i = 0; system->masses && i < system->n_atoms; i++)
+        if (system->masses[i] != mlff_element_mass(system->species[i])) return true;
+    return false;
+}
+
 static mlff_status add_atoms(mlff_writer *writer, const char *path, const mlff_system *system, const mlff_frame_results *results,
                              const standard_box *box)
 {
     mlff_status status = MLFF_OK;
     int type[MAX_ELEMENT + 1] = {0}, n_types = 0;
+    const bool masses = has_other_masses(system);
     for (int i = 0; i < system->n_atoms; i++)
         if (mlff_element_symbol(system->species[i])) type[system->species[i]] = 1;
     for (int z = 1; z <= MAX_ELEMENT; z++) type[z] = type[z] ? ++n_types : 0;
@@ -58,8 +66,13 @@ static mlff_status add_atoms(mlff_writer *writer, const char *path, const mlff_s
         bool finite = add_vector(writer, box, system->positions + at, 1);
         if (system->velocities) finite = finite && add_vector(writer, box, system->velocities + at, fs_per_ps);
         if (results->forces) finite = finite && add_vector(writer, box, results->forces + at, 1);
+        if (masses) {
+            writer_add_text(writer, " ");
+            finite = finite && writer_add_numbers(writer, system->masses + i, 1);
+        }
         writer_add_text(writer, "\n");
-        if (!finite) MLFF_FAIL(MLFF_ERR_VALUE, "%s: position, velocity or force of atom %d to be written is not finite", path, i);
+        if (!finite)
+            MLFF_FAIL(MLFF_ERR_VALUE, "%s: position, velocity, force or mass of atom %d to be written is not finite", path, i);
     }
 done:
     return status;
@@ -81,6 +94,7 @@ static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_
     writer_add_text(writer, "ITEM: ATOMS id type element x y z");
     if (system->velocities) writer_add_text(writer, " vx vy vz");
     if (results->forces) writer_add_text(writer, " fx fy fz");
+    if (has_other_masses(system)) writer_add_text(writer, " mass");
     writer_add_text(writer, "\n");
     status = add_atoms(writer, path, system, results, &box);
 done:
