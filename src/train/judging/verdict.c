@@ -136,7 +136,7 @@ static mlff_status add_errors(const mlff_force_field *field, const mlff_system *
 // The student's, where it has a stress and the structure a label of it.
 static mlff_status add_stress_errors(const verdict_run *run, const mlff_system *system, error_sums *sums)
 {
-    double stress[6];
+    double stress[6] = {0};
     int32_t first_atom[2];
     mlff_batch batch;
     if (!run->has_stress || isnan(system->label_stress[0]) ||
