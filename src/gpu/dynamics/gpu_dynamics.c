@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "integrate.h"
 
-static const int steps_of_graph[GRAPHS] = {100, 10, 1};
+static const int steps_of_graph[GRAPHS] = {100, 10, 4, 1};
 
 static void forget(gpu_dynamics *d)
 {

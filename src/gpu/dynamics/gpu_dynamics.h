@@ -6,7 +6,7 @@
 #include "gpu/evaluator/gpu_evaluator.h"
 #include "systems.h"
 
-enum { CHUNK = 1000, GRAPHS = 3 };
+enum { CHUNK = 1000, GRAPHS = 4 };
 
 struct gpu_dynamics {
     gpu_evaluator *evaluator;
