@@ -269,6 +269,10 @@ test_distill_labels() {
     says 'compared with the 100 structures' && says 'held_out +FAILED +83.33 .*100 of 120'
     run 1 distill model.safetensors --labels labels.extxyz --structures 60 --preset demo --features 8 --layers 1 --steps 40 --device cpu -o beside.run
     says '60 of 120 labelled structures are used' && says 'verdict.*speed'
+    # A single atom has no pair to press: a bar without a value, and no number that is none.
+    for k in $(seq 60); do printf '%s\n' 1 'energy=-1 Properties=species:S:1:pos:R:3:forces:R:3' "He 0.$k 0 0 0 0 0"; done >atoms.extxyz
+    run 1 distill --labels atoms.extxyz --preset demo --features 8 --layers 1 --steps 5 --device cpu -o atom.run
+    says '^verdict.* core +FAILED \(not measured\) +- eV'
     # Ctrl-C in the midst of training, then the same bits.
     "$mlff" $distill --steps 10000 -o long.run >out 2>err </dev/null || true
     "$mlff" $distill --steps 10000 -o pieces.run >first.out 2>first.err </dev/null &

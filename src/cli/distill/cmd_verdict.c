@@ -2,6 +2,7 @@
 // cmd_verdict.c: mlff verdict: judge whether a student can replace its teacher.
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
@@ -69,7 +70,7 @@ static void print_bars(const mlff_verdict *verdict)
     printf("%-14s %-12s %12s %12s  %s\n", "bar", "", "measured", "limit", "");
     for (int k = 0; k < n; k++) {
         char measured[24] = "-";
-        if (bars[k].state != MLFF_BAR_NOT_MEASURED) snprintf(measured, sizeof measured, "%.4g", bars[k].value);
+        if (isfinite(bars[k].value)) snprintf(measured, sizeof measured, "%.4g", bars[k].value);
         cli_print("%-14s %-12s %12s %2s %9.4g  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], measured,
                   bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit, bars[k].unit[0] ? ": " : "", bars[k].system,
                   bars[k].system[0] ? ": " : "", bars[k].text);

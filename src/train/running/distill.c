@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -318,10 +319,13 @@ static mlff_status tell_bars(const distill *d)
     mlff_status status = MLFF_OK;
     int n;
     const mlff_bar *bars = mlff_verdict_bars(d->verdict, &n);
-    for (int k = 0; k < n; k++)
-        MLFF_TRY(distill_tell(d, 1, 1, "%-14s %-7s %10.4g %s (%s %.4g): %s%s%s", bars[k].name, states[bars[k].state],
-                              bars[k].value, bars[k].unit, bars[k].at_least ? "at least" : "at most", bars[k].limit,
-                              bars[k].system, bars[k].system[0] ? ": " : "", bars[k].text));
+    for (int k = 0; k < n; k++) {
+        char value[24] = "-";
+        if (isfinite(bars[k].value)) snprintf(value, sizeof value, "%.4g", bars[k].value);
+        MLFF_TRY(distill_tell(d, 1, 1, "%-14s %-7s %10s %s (%s %.4g): %s%s%s", bars[k].name, states[bars[k].state], value,
+                              bars[k].unit, bars[k].at_least ? "at least" : "at most", bars[k].limit, bars[k].system,
+                              bars[k].system[0] ? ": " : "", bars[k].text));
+    }
 done:
     return status;
 }
