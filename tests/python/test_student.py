@@ -26,7 +26,7 @@ from mlff_distiller import _library as lib
 from mlff_distiller import _structs
 from mlff_distiller._command import command_path
 from mlff_distiller.engine import Model
-from mlff_distiller.errors import MlffElementError, MlffUnsupportedError, MlffUsageError, MlffValueError
+from mlff_distiller.errors import MlffElementError, MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
 from mlff_distiller.models import StudentCalculator
 
 
@@ -123,6 +123,12 @@ class Rules(unittest.TestCase):
         gold = Atoms("Au", calculator=self.calc)
         with self.assertRaisesRegex(MlffElementError, "Au"):
             gold.get_potential_energy()
+
+    def test_charge_that_the_model_does_not_read(self):
+        neutral = self.atoms.get_potential_energy()
+        self.atoms.info["charge"] = 1
+        with self.assertWarnsRegex(MlffWarning, "a charge of 1 e, which the model .* does not depend on"):
+            self.assertEqual(self.atoms.get_potential_energy(), neutral)
 
     def test_charge_and_spin_of_a_structure(self):
         calc = StudentCalculator(

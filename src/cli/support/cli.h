@@ -217,7 +217,7 @@ void cli_setup_print(const cli_setup *setup);
 void cli_domains_print(const cli_setup *setup, double n_computes);
 void cli_domains_json(const cli_setup *setup, double n_computes, cli_json *json);
 void cli_setup_free(cli_setup *setup);
-// Fails, and names them, if the system has elements that the model does not know. Warns of a charge that it does not depend on.
+// Fails, and names them, if the system has elements that the model does not know.
 mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name);
 
 // The system of a run and where it came from.

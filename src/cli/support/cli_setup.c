@@ -2,7 +2,6 @@
 // cli_setup.c: what eval, md and profile begin with: a model, an evaluator on a device, and a system to work on.
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -145,23 +144,10 @@ static bool depends_on_charge(const mlff_model *model)
     return false;
 }
 
-// Once in a command, whose frames may all have one.
-static void warn_of_charge(const mlff_model *model, const mlff_system *system)
-{
-    static bool said;
-    mlff_model_info info;
-    if (said || !isfinite(system->charge) || system->charge == 0 || depends_on_charge(model)) return;
-    said = true;
-    mlff_model_info_get(model, &info);
-    base_warn("the input gives a charge of %g e, which the model %s does not depend on: results are as without it",
-              system->charge, info.name);
-}
-
 mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name)
 {
     bool known[MLFF_MAX_ATOMIC_NUMBER + 1] = {false}, wanted[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
     mlff_model_info info;
-    warn_of_charge(model, system);
     mlff_model_info_get(model, &info);
     if (info.n_elements == 0) return MLFF_OK;
     for (int i = 0; i < info.n_elements; i++) known[info.elements[i]] = true;

@@ -299,6 +299,20 @@ static void warn_of_magnitude(mlff_evaluator *e, const mlff_batch *batch, const 
     }
 }
 
+void evaluator_warn_of_charge(mlff_evaluator *e, const double *charges, int n_systems)
+{
+    if (!charges || e->warned_of_charge) return;
+    for (int s = 0; s < n_systems; s++) {
+        if (!isfinite(charges[s]) || charges[s] == 0) continue;
+        const char *conditioned = weights_get(&e->model->file, "conditioned");
+        e->warned_of_charge = true;
+        if (conditioned && strcmp(conditioned, "true") == 0) return;
+        base_warn("system %d has a charge of %g e, which the model %s does not depend on: results are as without it (said once)",
+                  s, charges[s], e->model->name);
+        return;
+    }
+}
+
 bool evaluator_expect_magnitudes(mlff_evaluator *e, bool expected)
 {
     bool before = e->warned_of_magnitude;
@@ -339,6 +353,7 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     MLFF_TRY(check_outputs(e->model, results));
     MLFF_TRY(check_atom_virials(e, results));
     MLFF_TRY(check_members(e->model, batch, results));
+    evaluator_warn_of_charge(e, batch->charges, batch->n_systems);
     MLFF_TRY(e->interface->prepare(e->self, batch, results));
     if (wants_members(results)) MLFF_TRY(compute_members(e, batch, results));
     MLFF_TRY(e->interface->compute(e->self, batch, results));

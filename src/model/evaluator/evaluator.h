@@ -48,7 +48,7 @@ struct mlff_evaluator {
     double *member_value, *member_mean; /* [n_systems + 3 n_atoms] energies and forces of one member, and the mean so far */
     size_t member_capacity, mean_capacity;
     int64_t n_growths;
-    bool warned_of_magnitude;
+    bool warned_of_magnitude, warned_of_charge;
 };
 
 /* A simulation that the host integrates with the evaluator's forces, or those of `forces` (mlff_dynamics_create_on). */
@@ -59,6 +59,8 @@ mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics
 bool evaluator_can_integrate(const mlff_evaluator *evaluator, mlff_ensemble ensemble);
 /* Warns if the forces are not the derivative of the energy, with what follows from it. */
 void evaluator_warn_not_conservative(const mlff_evaluator *evaluator, const char *consequence);
+/* Warns of the first charge, e, that is not 0 where the model does not depend on it. `charges` may be NULL. */
+void evaluator_warn_of_charge(mlff_evaluator *evaluator, const double *charges, int n_systems);
 /* While `expected`, there is no warning of energies that float32 cannot hold: atoms are pressed into each other on purpose. Otherwise the
  * first one is warned of. Returns the setting before. */
 bool evaluator_expect_magnitudes(mlff_evaluator *evaluator, bool expected);

@@ -63,6 +63,7 @@ mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics
     mlff_status status =
         mlff_dynamics_create(options, system, forces ? forces : evaluator_forces, forces ? context : evaluator, &dynamics);
     if (status == MLFF_OK) status = use_virial(evaluator, dynamics, forces != NULL);
+    if (status == MLFF_OK && !forces) evaluator_warn_of_charge(evaluator, &system->charge, 1);
     if (status == MLFF_OK)
         *dynamics_out = dynamics;
     else
