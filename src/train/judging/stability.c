@@ -421,7 +421,7 @@ static void add_runs(const double *const curves[2 * RUNS], unsigned first, int n
 }
 
 // A permutation test: if student and teacher are the same, their runs are as different as any two halves of all runs, and the greatest of
-// the 35 differences is theirs once in 35 times. TOLERANCE is a difference that matters to nobody.
+// the 35 differences is theirs once in 35 times. TOLERANCE is a difference too small to matter.
 static mlff_status judge(const verdict_run *run, const char *name, double step, const double *const curves[2 * RUNS], int n,
                          const char *of)
 {
