@@ -504,6 +504,25 @@ static void test_missing_stress(void **state)
     mlff_model_destroy(student);
 }
 
+// Errors of a training that diverges have more digits than there is room for: they are cut off.
+static void test_text_of_errors(void **state)
+{
+    (void)state;
+    struct {
+        char text[96], behind[96];
+    } room;
+    const mlff_training_errors usual = {.force_mae = 0.01234, .energy_mae = 0.0015, .stress_mae = 0.0004};
+    assert_string_equal(mlff_training_errors_text(&usual, room.text),
+                        "forces 12.34 meV/Å, energy 1.500 meV/atom, stress 0.400 meV/Å³");
+    const mlff_training_errors partly = {.force_mae = NAN, .energy_mae = 0.0015, .stress_mae = NAN};
+    assert_string_equal(mlff_training_errors_text(&partly, room.text), "energy 1.500 meV/atom");
+    const mlff_training_errors huge = {.force_mae = 1e35, .energy_mae = 1e40, .stress_mae = 1e38};
+    memset(&room, '#', sizeof room);
+    mlff_training_errors_text(&huge, room.text);
+    assert_non_null(memchr(room.text, 0, sizeof room.text));
+    for (size_t k = 0; k < sizeof room.behind; k++) assert_int_equal(room.behind[k], '#');
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -551,6 +570,7 @@ int main(void)
         cmocka_unit_test(test_checkpoints_are_checked),
         cmocka_unit_test(test_missing_forces),
         cmocka_unit_test(test_missing_stress),
+        cmocka_unit_test(test_text_of_errors),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

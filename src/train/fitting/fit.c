@@ -224,16 +224,20 @@ done:
     return status;
 }
 
+// Adds "name value unit" where the value is finite; what has no room is cut off: those of a training that diverges have many digits.
+static void add_error(char text[96], const char *name, double value, int digits, const char *unit)
+{
+    const size_t length = strlen(text);
+    if (isfinite(value))
+        base_format(text + length, 96 - length, "%s%s %.*f %s", length > 0 ? ", " : "", name, digits, 1e3 * value, unit);
+}
+
 const char *mlff_training_errors_text(const mlff_training_errors *errors, char text[96])
 {
-    size_t length = 0;
     text[0] = 0;
-    if (isfinite(errors->force_mae)) length = (size_t)base_format(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
-    if (isfinite(errors->energy_mae))
-        length += (size_t)base_format(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "",
-                                      1e3 * errors->energy_mae);
-    if (isfinite(errors->stress_mae))
-        base_format(text + length, 96 - length, "%sstress %.3f meV/Å³", length > 0 ? ", " : "", 1e3 * errors->stress_mae);
+    add_error(text, "forces", errors->force_mae, 2, "meV/Å");
+    add_error(text, "energy", errors->energy_mae, 3, "meV/atom");
+    add_error(text, "stress", errors->stress_mae, 3, "meV/Å³");
     return text;
 }
 
