@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // dump_write.c: frames as LAMMPS's `dump custom` writes them, in units metal: Å, Å/ps, eV/Å; types by ascending atomic number.
-// Masses have a column where one is not that of its element. The box is a right-handed cell with a along x and b in the xy plane, and everything is turned with it.
+// Masses have a column where one is not that of its element. The box is a right-handed cell with a along x and b in the xy plane, and
+// everything is turned with it.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
