@@ -135,6 +135,22 @@ static void test_contacts_of_metals(void **state)
     mlff_system_destroy(water);
 }
 
+// A text that is longer than its room ends with a whole character.
+static void test_text_of_a_bar(void **state)
+{
+    (void)state;
+    mlff_bar bar = {0};
+    verdict_say(&bar, "%s", "");
+    assert_string_equal(bar.text, "");
+    verdict_say(&bar, "1 meV/Å³");
+    assert_string_equal(bar.text, "1 meV/Å³");
+    for (int before = 300; before < 330; before++) {
+        verdict_say(&bar, "%*s%s", before, "", "Å³…Å³…Å³…");
+        assert_in_range(strlen(bar.text), sizeof bar.text - 3, sizeof bar.text - 1);
+        for (const char *at = bar.text; *at; at += base_utf8_length(at)) assert_true(base_utf8_length(at) > 0);
+    }
+}
+
 // Rigid motion has no internal velocities; a stretch keeps its own.
 static void test_internal_velocities(void **state)
 {
@@ -601,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_spectrum),
         cmocka_unit_test(test_distances_and_bonds),
         cmocka_unit_test(test_contacts_of_metals),
+        cmocka_unit_test(test_text_of_a_bar),
         cmocka_unit_test(test_internal_velocities),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_length_of_a_run),

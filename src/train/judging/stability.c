@@ -143,7 +143,7 @@ mlff_status verdict_nve(const verdict_run *run)
     } else {
         if (!decided) bar->state = MLFF_BAR_NOT_MEASURED;
         char interval[40] = "";
-        if (isfinite(half)) base_format(interval, sizeof interval, " (± %.2g)", 1e3 * half);
+        if (isfinite(half)) base_format(interval, sizeof interval, " (± %.2g meV/atom/ps, 95 %%)", 1e3 * half);
         verdict_say(bar, "slope of the total energy%s over %g ps of NVE at %g K, timestep %g fs%s", interval, ran_ps,
                     o->temperature_kelvin, o->timestep_fs, decided ? "" : "; too short to tell: a longer run decides");
     }

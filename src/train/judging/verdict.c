@@ -48,6 +48,9 @@ void verdict_say(mlff_bar *bar, const char *format, ...)
     va_start(arguments, format);
     base_format_list(bar->text, sizeof bar->text, format, arguments);
     va_end(arguments);
+    size_t last = strlen(bar->text); // where it was cut off within a character, of which JSON must not have a part
+    while (last > 0 && ((unsigned char)bar->text[--last] & 0xC0) == 0x80) continue;
+    if (bar->text[last] && base_utf8_length(bar->text + last) == 0) bar->text[last] = 0;
 }
 
 mlff_status verdict_tell(const verdict_run *run, const char *what, double fraction)
@@ -174,8 +177,8 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     char beside[120] = "", spread[60] = "", stress[60] = "", elements[70];
     if (usual->n_stresses > 0) {
         run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
-        base_format(stress, sizeof stress, "; stress of %" PRId64 ": %.3g meV/Å³", usual->n_stresses,
-                    1e3 * run->verdict->stress_error);
+        base_format(stress, sizeof stress, "; stress %.3g meV/Å³ (%" PRId64 " structure%s)", 1e3 * run->verdict->stress_error,
+                    usual->n_stresses, base_plural(usual->n_stresses));
     }
     list_elements(run->verdict, usual, elements, sizeof elements);
     run->verdict->total_force_error = usual->force_absolute / components;
