@@ -346,6 +346,7 @@ static void test_stress_of_energies(void **state)
     } cases[] = {{1, NULL},
                  {0.7, NULL}, // a poor derivative
                  {-1, "do not belong together"},
+                 {0, "but the stress is 0"},            // in place of none
                  {160.2, "0.00624? Convert it"},        // GPa
                  {1 / 160.2, "do not belong together"}, // GPa over eV/Å³
                  {20, "do not belong together"},        // below what no stress exceeds

@@ -189,14 +189,21 @@ mlff_status dataset_check_stress(const mlff_dataset *dataset)
         n_wrong++;
         if (changes[k].frame < first_wrong) first_wrong = changes[k].frame;
     }
+    if (n < FEWEST_PAIRS || (double)n_wrong <= LARGEST_SHARE * (double)n) goto done;
     qsort(changes, n, sizeof *changes, compare_ratios);
-    if (n >= FEWEST_PAIRS && (double)n_wrong > LARGEST_SHARE * (double)n)
-        status =
-            mlff_fail(MLFF_ERR_VALUE,
-                      "structure %zu: its energy and stress do not belong together, as in %zu of %zu pairs of structures with "
-                      "other cells: the energy changes by %.3g times (median of all) what the stress says; is it in eV/Å³, "
-                      "positive under tension (virial= is minus stress times volume), in the order xx yy zz yz xz xy?",
-                      first_wrong, n_wrong, n, changes[n / 2].energy / changes[n / 2].by_stress);
+    const double median = changes[n / 2].energy / changes[n / 2].by_stress;
+    if (!isfinite(median))
+        MLFF_FAIL(
+            MLFF_ERR_VALUE,
+            "structure %zu: its energy changes with the cell, but the stress is 0, as in %zu of %zu pairs of structures with "
+            "other cells; remove stress= and virial= where they were not computed",
+            first_wrong, n_wrong, n);
+    MLFF_FAIL(
+        MLFF_ERR_VALUE,
+        "structure %zu: its energy and stress do not belong together, as in %zu of %zu pairs of structures with other cells: "
+        "the energy changes by %.3g times (median of all) what the stress says; is it in eV/Å³, positive under tension "
+        "(virial= is minus stress times volume), in the order xx yy zz yz xz xy?",
+        first_wrong, n_wrong, n, median);
 done:
     base_free(changes);
     base_free(found);
