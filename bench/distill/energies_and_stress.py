@@ -7,7 +7,7 @@ Usage: energies_and_stress.py OUT.json     (needs NumPy and ASE, whose EMT label
 src/train/data/dataset_stress.c refuses labels by these numbers. Pairs are chosen as there: of each structure the one of the 20 before
 it whose atoms moved least beside the strain, where the strain or what the forces leave of the change weighs more than the forces.
 `beyond` is the share of pairs whose energy changes by more than 5 times, or less than a fifth, of what the stress says; `deciles` are
-the first and last decile of the ratio and its median."""
+the first and last decile of the ratio and its median, and `ev_per_atom` is the median of the largest component of the stress times volume."""
 import json
 import platform
 import subprocess
@@ -83,17 +83,18 @@ def pairs_of(frames):
     return pairs
 
 
-def judge(pairs, scale):
-    ratios = []
+def judge(frames, pairs, scale):
+    sizes, ratios = [abs(scale(f) * f["stress"]).max() * f["volume"] / len(f["positions"]) for f in frames], []
+    typical = {"ev_per_atom": float(f"{np.median(sizes):.3g}")}
     for left, a, b, strain, size in pairs:
         work = 0.5 * sum(scale(f) * f["volume"] * (f["stress"] * strain).sum() for f in (a, b))
         if max(abs(left), abs(work)) > max(0.02, size):
             ratios.append(left / work)
     if not ratios:
-        return {"pairs": 0}
+        return {"pairs": 0} | typical
     ratios = np.array(ratios)
-    return {"pairs": len(ratios), "beyond": round(float(((ratios < 0.2) | (ratios > 5)).mean()), 3),
-            "deciles": [float(f"{x:.3g}") for x in np.percentile(ratios, [10, 50, 90])]}  # fmt: skip
+    beyond = round(float(((ratios < 0.2) | (ratios > 5)).mean()), 3)
+    return {"pairs": len(ratios), "beyond": beyond, "deciles": [float(f"{x:.3g}") for x in np.percentile(ratios, [10, 50, 90])]} | typical
 
 
 def main():
@@ -102,7 +103,7 @@ def main():
     results = {}
     for name, frames in sets.items():
         pairs = pairs_of(frames)
-        results[name] = {error: judge(pairs, scale) for error, scale in ERRORS.items()}
+        results[name] = {error: judge(frames, pairs, scale) for error, scale in ERRORS.items()}
         print(name, json.dumps(results[name], ensure_ascii=False))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     record = {"command": "bench/distill/energies_and_stress.py bench/results/cpu-energies-and-stress.json", "commit": commit,

@@ -7,8 +7,8 @@
 // trapezoid rule in these do not matter.
 // Measured with EMT's copper (bench/distill/energies_and_stress.py, bench/results/cpu-energies-and-stress.json; cells strained at random
 // by 1 to 6 % with atoms displaced by 0 to 0.1 Å): of such pairs 0 to 5 % are off by more than five times with right labels, and 98 to
-// 100 % with stresses of the other sign, in GPa, or virials in their place. Displaced by 0.1 Å, and in dynamics at constant pressure, few
-// or no pairs tell of the sign; GPa are found there by their size.
+// 100 % with stresses of the other sign, in GPa, or virials in their place. Displaced by 0.1 Å, few or no pairs tell of the sign, though
+// nearly all of GPa; in dynamics at no pressure only kbar are found, as neither pairs nor the size of 7 eV an atom tell of GPa.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
