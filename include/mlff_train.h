@@ -537,7 +537,7 @@ typedef struct mlff_bar {
     const char *name;   /* "held_out", "error.forces", "error.energy", "baseline", "speed", "speed.batch", "stability.nve",
                            "stability.hot", "core", "structure", "spectrum" */
     const char *unit;   /* "meV/Å"; "" for a pure number */
-    double value;       /* NaN: not measured */
+    double value;       /* NaN: none; what is too short to decide has a value and the state MLFF_BAR_NOT_MEASURED */
     double uncertainty; /* half width of the 95 % interval; NaN where there is none */
     double limit;
     int at_least; /* 1: the value must reach the limit; 0: it must not exceed it */
