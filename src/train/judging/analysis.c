@@ -3,7 +3,6 @@
 #include "analysis.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "atoms/elements/covalent.h"
 #include "atoms/images.h"
@@ -77,7 +76,6 @@ mlff_status bond_list_create(const mlff_system *system, bond_list *bonds)
     atoms_images_make(system, &images);
     *bonds = (bond_list){.in_contact = base_alloc((size_t)system->n_atoms, 1, "bonds")};
     if (!bonds->in_contact) MLFF_TRY(MLFF_ERR_MEMORY);
-    memset(bonds->in_contact, 0, (size_t)system->n_atoms);
     for (int i = 0; i < system->n_atoms; i++)
         for (int j = i + 1; j < system->n_atoms; j++) {
             const double d = image_distance(system, &images, i, j);
