@@ -18,7 +18,8 @@ typedef struct bench_case {
 } bench_case;
 
 static const bench_case cases[] = {{"methane", "methane", 0},       {"ethanol", "ethanol", 0},     {"benzene", "benzene", 0},
-                                   {"water 12", "water", 12},       {"water 64", "water", 63},     {"water 160", "water", 159},
+                                   {"water 12", "water", 12},       {"water 33", "water", 33},     {"water 96", "water", 96},
+                                   {"water 126", "water", 126},     {"water 64", "water", 63},     {"water 160", "water", 159},
                                    {"water 256", "water", 255},     {"water 1024", "water", 1023}, {"water 10000", "water", 9999},
                                    {"water 100000", "water", 99999}};
 enum { N_CASES = sizeof cases / sizeof *cases, CHECKED_ATOMS = 16, LARGE = 50000 };

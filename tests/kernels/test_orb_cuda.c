@@ -233,6 +233,33 @@ static void test_layers_together(void **state)
     mlff_model_destroy(model);
 }
 
+// A layer's nodes by one kernel: units of 16 atoms that end within 8; more units than are computed at once, 54 atoms on the emulated GPU and 135 on an
+// H100; more layers than slots of its exchange; more than 16 edges of an atom; a batch.
+static void test_nodes_together(void **state)
+{
+    (void)state;
+    static const char *const plans[] = {""};
+    static const random_system systems[] = {{54, 1, 1.2, 3}, {21, 0, 1.0, 2}, {135, 1, 1.2, 4}}, dense[] = {{17, 1, 1.0, 6}};
+    if (!have_gpu()) return;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v2", "n_layers=3; hidden=512; max_neighbors=4; seed=23"));
+    with_norms(model);
+    check_plans("nodes together", model, plans, 1, systems, sizeof systems / sizeof *systems);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_TF32);
+    mlff_system *parts[3] = {support_random_system(5, 0, 1.0, 8), support_random_system(12, 1, 1.2, 9),
+                             support_random_system(1, 0, 1.0, 10)};
+    joined all = join(parts, 3);
+    check("a batch", model, gpu, MLFF_TF32, &all.batch);
+    unjoin(&all);
+    for (int k = 0; k < 3; k++) mlff_system_destroy(parts[k]);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+    assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; max_neighbors=40; seed=24"));
+    with_norms(model);
+    check_plans("nodes together, 40 edges of an atom", model, plans, 1, dense, 1);
+    mlff_model_destroy(model);
+}
+
 static void test_systems(void **state)
 {
     (void)state;
@@ -416,6 +443,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions),
                                        cmocka_unit_test(test_networks),
                                        cmocka_unit_test(test_layers_together),
+                                       cmocka_unit_test(test_nodes_together),
                                        cmocka_unit_test(test_systems),
                                        cmocka_unit_test(test_v3),
                                        cmocka_unit_test(test_ties),

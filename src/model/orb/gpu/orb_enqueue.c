@@ -58,7 +58,7 @@ static void encode(orb_launcher *l, int together)
                                  .keep = kept.hidden[0]};
         orb_gpu_update update = {.replaces = 1, .z = kept.z};
         RUN(l, orb_gpu_launch_inputs(s, l->plan, first, l->stream));
-        if (together) RUN(l, orb_gpu_launch_nodes(s, l->plan, 1, l->stream));
+        if (together) RUN(l, orb_gpu_launch_nodes(s, l->plan, 2 * ORB_GPU_SLOT_BYTES, l->stream));
         if (orb_edge_blocks(l)) {
             fuse_edges(l, mlp, orb_rows_from(s->input, -first), &update, first, rows, -1);
             continue;
@@ -67,7 +67,8 @@ static void encode(orb_launcher *l, int together)
         finish_edges(l, mlp, &kept, &update, first, rows);
     }
     // Behind the edges: kernels of a layer read these before the kernel in front of them is complete.
-    if (!together) RUN(l, orb_gpu_launch_nodes(s, l->plan, 0, l->stream));
+    const int cleared = l->exchanges ? ORB_GPU_NODE_UNITS(l->plan->n_atoms) * ORB_GPU_NODE_UNIT_BYTES : 0;
+    if (!together) RUN(l, orb_gpu_launch_nodes(s, l->plan, cleared, l->stream));
 }
 
 static void send_messages(orb_launcher *l, int t)
@@ -102,10 +103,12 @@ static void send_messages(orb_launcher *l, int t)
                                  .sender = s->sender,
                                  .receiver = s->receiver};
         orb_gpu_update last = update;
+        if (orb_projects_early(l, t - 1)) gather.product.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t);
         gather.product.early = ORB_GPU_LATENT; // written in the previous layer
         RUN(l, orb_gpu_launch_gather(&gather, &of_edges, l->stream));
         finish_edges(l, &layer->edge, &kept, &last, first, rows);
     }
+    if (l->exchanges) return;
     attention.out = s->gathered;
     attention.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t + 1);
     RUN(l, gpu_launch_attention(&attention, (enum gpu_number)s->numbers, l->plan->n_atoms, l->plan->overlap, l->stream));
@@ -132,8 +135,31 @@ static void fuse_nodes(orb_launcher *l, int t)
     RUN(l, orb_gpu_launch_node_network(&network, &plan, l->stream));
 }
 
+// Sums of messages, the network, and the next layer's projections.
+static void exchange_nodes(orb_launcher *l, int t)
+{
+    const orb_gpu_step *s = l->step;
+    const orb_gpu_mlp *mlp = &s->model->layer[t].node;
+    orb_gpu_node_layers layers = {.attention = orb_attention_of(l, t),
+                                  .mlp = *mlp,
+                                  .epsilon = s->norm_epsilon,
+                                  .nodes = s->nodes,
+                                  .exchange = s->exchange + (size_t)(t % 2) * ORB_GPU_NODE_SLOT_BYTES,
+                                  .next_exchange = s->exchange + (size_t)((t + 1) % 2) * ORB_GPU_NODE_SLOT_BYTES};
+    layers.attention.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t + 1);
+    if (orb_projects_early(l, t)) {
+        layers.project = s->model->layer[t + 1].project, layers.projects = s->projection;
+        layers.rounds = orb_edge_blocks(l) && s->numbers != GPU_NUMBER_FLOAT32;
+    }
+    RUN(l, orb_gpu_launch_node_layers(&layers, (enum gpu_number)s->numbers, l->plan, l->stream));
+}
+
 static void update_nodes(orb_launcher *l, int t)
 {
+    if (l->exchanges) {
+        exchange_nodes(l, t);
+        return;
+    }
     if (orb_node_blocks(l)) {
         fuse_nodes(l, t);
         return;
@@ -252,6 +278,8 @@ int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper,
     RUN(&l, orb_gpu_launch_graph(&step, plan, stream));
     if (step.repulsion_table) RUN(&l, orb_gpu_launch_repulsion(&step, plan, stream));
     const int together = orb_has_networks(&l) && tiles < 0 && orb_gpu_has_layers(plan, l.n_edges);
+    l.exchanges = orb_has_networks(&l) && tiles < 0 && !together && orb_gpu_has_node_layers(plan) &&
+                  (step.numbers == GPU_NUMBER_FLOAT32 || plan->n_atoms < ORB_GPU_NETWORK_NODES);
     encode(&l, together);
     if (together) run_layers(&l);
     for (int t = 0; t < step.n_layers && !together; t++) {

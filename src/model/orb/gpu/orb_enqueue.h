@@ -9,6 +9,7 @@ typedef struct orb_launcher {
     const orb_gpu_step *step;
     const gpu_plan *plan;
     int hopper, tiles, n_edges, error; /* n_edges: upper bound */
+    int exchanges;                     /* 1: a layer's nodes in one kernel whose blocks run at once */
     void *stream;
 } orb_launcher;
 
@@ -47,13 +48,13 @@ static inline int orb_node_blocks(const orb_launcher *l)
     const int slabs = (l->plan->n_atoms + GPU_SLAB - 1) / GPU_SLAB, n = l->plan->n_multiprocessors;
     if (!orb_has_networks(l) || l->step->numbers == GPU_NUMBER_FLOAT32) return 0;
     if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_CLUSTERS_OF_4 ? 4 : l->tiles == ORB_GPU_TILES_CLUSTERS_OF_8 ? 8 : 0;
-    if (l->plan->n_atoms < ORB_GPU_NETWORK_NODES) return 0;
+    if (l->exchanges || l->plan->n_atoms < ORB_GPU_NETWORK_NODES) return 0;
     return 16 * slabs <= n ? 8 : 4 * slabs <= n ? 4 : 0;
 }
 /* Whether the kernel of layer t's nodes computes the projections of the next layer's edges. */
 static inline int orb_projects_early(const orb_launcher *l, int t)
 {
-    return t >= 0 && t + 1 < l->step->n_layers && orb_node_blocks(l) && orb_edge_blocks(l);
+    return t >= 0 && t + 1 < l->step->n_layers && (l->exchanges || (orb_node_blocks(l) && orb_edge_blocks(l)));
 }
 
 /* Messages are halves in the fast modes, but not where forces are derivatives: an energy has the same bits with and without its forces. */

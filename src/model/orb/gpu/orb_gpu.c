@@ -147,6 +147,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     CUDA_TRY(orb_gpu_prepare_updates(base->hopper), "setting up the kernels");
     if (base->hopper) CUDA_TRY(orb_gpu_prepare_networks(), "setting up the kernels");
     if (base->hopper) CUDA_TRY(orb_gpu_prepare_layers(), "setting up the kernels");
+    if (base->hopper) CUDA_TRY(orb_gpu_prepare_node_layers(), "setting up the kernels");
     CUDA_TRY(gpu_prepare_dense(base->hopper), "setting up the kernels");
     if (parameters->conservative) CUDA_TRY(orb_gpu_prepare_back(base->hopper), "setting up the kernels");
     *evaluator_out = base;
@@ -172,6 +173,7 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"orb_node_dense_kernel", "forward/update"},
                                      {"orb_node_update_kernel", "forward/update"},
                                      {"orb_node_network_kernel", "forward/update"},
+                                     {"orb_node_layers_kernel", "forward/update"},
                                      {"dense_kernel", "forward/readout"},
                                      {"orb_pool_kernel", "forward/readout"},
                                      {"orb_raw_force_kernel", "forward/readout"},

@@ -3,7 +3,7 @@
  *
  *   neighbor list > graph (cap of each sender, edges, incoming edges) > encoder > layers > heads > forces > sums
  *   a layer: projections of nodes > first, second, third edge layer > sums over edges > first, second, third node layer;
- *     all layers of a small Orb-v2 in one kernel
+ *     all layers of a small Orb-v2 in one kernel; of a larger one all that nodes have in a layer
  *   conservative: heads > layers backward, last to first > encoder backward > gradient of each edge > forces > sums
  *
  * For the reverse pass every layer keeps what its derivatives need (orb_gpu_kept); adjoints of hidden features take its place.
@@ -39,8 +39,15 @@ enum {
     ORB_GPU_TOGETHER_ATOMS = 16,
     ORB_GPU_TOGETHER_EDGES = 320,
     ORB_GPU_SLOTS = 4,
+    /* One kernel for a layer's nodes, up to so many: of units of so many nodes, in the slots' memory. */
+    ORB_GPU_NODES_TOGETHER = 256,
+    ORB_GPU_NODE_UNIT = 16,
+    ORB_GPU_NODE_UNIT_BYTES = 7 * 1024 * ORB_GPU_NODE_UNIT,
+    ORB_GPU_NODE_SLOT_BYTES = ORB_GPU_NODES_TOGETHER / ORB_GPU_NODE_UNIT * ORB_GPU_NODE_UNIT_BYTES,
     ORB_GPU_SLOT_BYTES = 5 * 1024 * ORB_GPU_TOGETHER_EDGES + 16 * ORB_GPU_TOGETHER_EDGES + 7 * 1024 * ORB_GPU_TOGETHER_ATOMS
 };
+
+#define ORB_GPU_NODE_UNITS(n_atoms) (((n_atoms) + ORB_GPU_NODE_UNIT - 1) / ORB_GPU_NODE_UNIT)
 
 /* A multilayer perceptron of three layers, and the norm of its output: shift NULL: root mean square. */
 typedef struct orb_gpu_mlp {
@@ -143,7 +150,7 @@ typedef struct orb_gpu_step {
     gpu_operand pooled_hidden;    /* [n_systems][512] of energy and stress, before the activation */
     float *system_hidden_values;  /* [n_systems][512] */
     orb_gpu_repulsion *repulsion; /* [n_atoms] */
-    char *exchange;               /* [ORB_GPU_SLOTS][ORB_GPU_SLOT_BYTES] of the kernel of all layers */
+    char *exchange;               /* [ORB_GPU_SLOTS][ORB_GPU_SLOT_BYTES] of kernels whose blocks run at once */
     orb_gpu_system *system;       /* [n_systems] */
     /* ---- adjoints, of conservative forces */
     float *system_bar;            /* [n_systems][256] of the last nodes */
@@ -208,11 +215,23 @@ typedef struct orb_gpu_layers {
     uint64_t *stamps; /* [n_layers][2], or NULL */
 } orb_gpu_layers;
 
+/* A layer's nodes of Orb-v2 in one kernel: sums of messages, the network, the projections of the next layer. */
+typedef struct orb_gpu_node_layers {
+    gpu_attention attention; /* its `out` is not used */
+    orb_gpu_mlp mlp;
+    gpu_linear project;
+    float *projects; /* NULL: none */
+    int32_t rounds;  /* 1: they are numbers of 16 bits */
+    float epsilon;
+    gpu_operand nodes;
+    char *exchange, *next_exchange; /* of all units; the first is all ones, the second becomes so */
+} orb_gpu_node_layers;
+
 /* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
 int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
-/* `clears`: two slots of the exchange become empty, too. */
-int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int clears, void *stream);
+/* `cleared`: so many bytes of the exchange become empty, too. */
+int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int cleared, void *stream);
 int orb_gpu_launch_edge_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *plan, void *stream);
@@ -221,6 +240,7 @@ int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_pl
 int orb_gpu_launch_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_network(const orb_gpu_network *network, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_layers(const orb_gpu_layers *layers, enum gpu_number numbers, const gpu_plan *plan, int edges, void *stream);
+int orb_gpu_launch_node_layers(const orb_gpu_node_layers *layers, enum gpu_number numbers, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
@@ -239,8 +259,11 @@ int orb_gpu_prepare_products(int hopper);
 int orb_gpu_prepare_updates(int hopper);
 int orb_gpu_prepare_networks(void); /* Hopper only */
 int orb_gpu_prepare_layers(void);
+int orb_gpu_prepare_node_layers(void);
 /* Whether the kernel of all layers takes the plan's atoms and so many edges. */
 int orb_gpu_has_layers(const gpu_plan *plan, int edges);
+/* Whether the kernel of a layer's nodes takes the plan's atoms. */
+int orb_gpu_has_node_layers(const gpu_plan *plan);
 int orb_gpu_prepare_back(int hopper);
 
 /* All kernels of the model, behind the neighbor list. `tiles`: kind of the products' tiles (gpu_linear_plan.wide); -1: chosen by size. */

@@ -37,7 +37,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
     __device__ __forceinline__ void load_layers() const
     {
         const uint4 *const from = (const uint4 *)call.layer;
-        for (int k = thread; k < (int)(call.n_layers * sizeof(orb_gpu_layer) / 16); k += LAYERS_THREADS)
+        for (int k = thread; k < (int)(call.n_layers * sizeof(orb_gpu_layer) / 16); k += TOGETHER_THREADS)
             ((uint4 *)shared.layer)[k] = __ldg(from + k);
         __syncthreads();
     }
@@ -99,7 +99,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
             const int row = gate_row(own);
             if (thread >= 2 || row >= n_edges) continue;
             float s = of.gate_bias[0], r = of.gate_bias[1];
-            for (int w = 0; w < LAYERS_WARPS; w++) s += gates[2 * w + thread].x, r += gates[2 * w + thread].y;
+            for (int w = 0; w < TOGETHER_WARPS; w++) s += gates[2 * w + thread].x, r += gates[2 * w + thread].y;
             const float c = call.envelope[row];
             const uint32_t of_s = exchange_bits(logistic(s) * c), of_r = exchange_bits(logistic(r) * c);
             exchange_store(slot(layer) + slot_of::GATES + row * 16, make_uint4(of_s, of_r, of_s, of_r));
@@ -224,11 +224,12 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
         eight sum = {};
         float weight = 0;
 #pragma unroll 1
-        for (int k = begin + warp; k < end; k += 4 * LAYERS_WARPS) {
+        for (int k = begin + warp; k < end; k += 4 * TOGETHER_WARPS) {
             const char *message[4], *gate[4];
 #pragma unroll
             for (int m = 0; m < 4; m++) {
-                const int at = k + LAYERS_WARPS * m < end ? k + LAYERS_WARPS * m : k, e = received ? call.incoming_edge[at] : at;
+                const int at = k + TOGETHER_WARPS * m < end ? k + TOGETHER_WARPS * m : k,
+                          e = received ? call.incoming_edge[at] : at;
                 message[m] = from + slot_of::MESSAGES + base::float_place(e, lane / 4, 0, t);
                 gate[m] = from + slot_of::GATES + e * 16;
             }
@@ -244,42 +245,16 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
 #pragma unroll
                 for (int c = 0; c < 8; c++) squares = fmaf(z.v[c] - mean, z.v[c] - mean, squares);
                 const float gate_here = __uint_as_float(received ? v[3 * m + 2].y : v[3 * m + 2].x),
-                            a = k + LAYERS_WARPS * m < end ? gate_here : 0.0f, factor = a * base::scale_of(sum_warp(squares));
+                            a = k + TOGETHER_WARPS * m < end ? gate_here : 0.0f, factor = a * base::scale_of(sum_warp(squares));
 #pragma unroll
                 for (int c = 0; c < 8; c++) sum.v[c] = fmaf(factor, z.v[c] - mean, sum.v[c]);
                 weight += a;
             }
         }
-        finish_messages(layer, atom, received, sum, weight);
-    }
-    __device__ __forceinline__ void finish_messages(int layer, int atom, int received, const eight &sum, float weight)
-    {
         const orb_gpu_mlp &of = shared.layer[layer].edge;
-        float4 *const partial = shared.partial[turn];
-        turn ^= 1;
-        partial[warp * 64 + 2 * lane] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
-        partial[warp * 64 + 2 * lane + 1] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
-        if (lane == 0) shared.weight[warp] = weight;
-        __syncthreads();
-        if (thread < 64) {
-            const float4 gamma = __ldg((const float4 *)of.scale + thread), beta = __ldg((const float4 *)of.shift + thread);
-            float4 all = make_float4(0, 0, 0, 0);
-            float weights = 0;
-            for (int w = 0; w < LAYERS_WARPS; w++) all = all + partial[w * 64 + thread], weights += shared.weight[w];
-            all = fma4(all, gamma, splat(weights) * beta);
-            char *const to = slot(layer) + slot_of::SUMS + sums_place(atom, received);
-            base::store_two(to, slot_of::NODES, all.x, all.y);
-            base::store_two(to + 8, slot_of::NODES, all.z, all.w);
-        }
-        __syncthreads();
+        base::template store_sums<1>(slot(layer) + slot_of::SUMS, slot_of::NODES, atom, received, sum, weight, of.scale,
+                                     of.shift);
     }
-    // Of columns 4 thread … of an atom's sums.
-    __device__ __forceinline__ uint32_t sums_place(int atom, int received) const
-    {
-        const int c = (received ? 0 : LATENT) + 4 * thread;
-        return (uint32_t)(c / 32 * 1024 + c / 4 % 2 * 512 + (atom % 8 * 4 + c % 32 / 8) * 16 + atom / 8 * 4);
-    }
-
     // ---- nodes: tiles of 16 rows and 8 columns
     __device__ __forceinline__ uint32_t node_hidden_place(int tile) const
     {
@@ -353,7 +328,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
 #pragma unroll 1
         for (int task = block; thread < 64 && task < 2 * ORB_GPU_TOGETHER_ATOMS; task += blocks)
             for (int k = 0; k < 2 * planes; k++)
-                exchange_store(to + slot_of::SUMS + k / 2 * slot_of::NODES + sums_place(task / 2, task % 2) + k % 2 * 8,
+                exchange_store(to + slot_of::SUMS + k / 2 * slot_of::NODES + base::sums_place(task / 2, task % 2) + k % 2 * 8,
                                EXCHANGE_EMPTY);
 #pragma unroll 1
         for (int tile = base::first_node_tile(); warp == 0 && tile < LAYERS_NODE_TILES; tile += blocks)
@@ -425,7 +400,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
 };
 
 template <int NUMBERS>
-static __global__ void __launch_bounds__(LAYERS_THREADS, 1)
+static __global__ void __launch_bounds__(TOGETHER_THREADS, 1)
     orb_layers_kernel(const __grid_constant__ orb_gpu_layers call, int unused)
 {
     DYNAMIC_SHARED(memory);
@@ -457,7 +432,7 @@ int orb_gpu_has_layers(const gpu_plan *plan, int edges)
 
 template <int NUMBERS> static int launch_one(const orb_gpu_layers *call, const gpu_plan *plan, int edges, void *stream)
 {
-    return launch(orb_layers_kernel<NUMBERS>, blocks_of(plan), LAYERS_THREADS, shared_bytes(plan, edges), 1,
+    return launch(orb_layers_kernel<NUMBERS>, blocks_of(plan), TOGETHER_THREADS, shared_bytes(plan, edges), 1,
                   plan->overlap | LAUNCH_TOGETHER, stream, *call, 0);
 }
 

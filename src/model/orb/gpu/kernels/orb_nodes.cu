@@ -6,13 +6,12 @@
 enum { CLEARING_BLOCKS = 128 };
 
 template <int NUMBERS>
-static __global__ void __launch_bounds__(128) orb_node_kernel(const __grid_constant__ orb_gpu_step step, int clears)
+static __global__ void __launch_bounds__(128) orb_node_kernel(const __grid_constant__ orb_gpu_step step, int cleared)
 {
     wait_for_previous();
     let_next_start();
     const uint4 empty = make_uint4(~0u, ~0u, ~0u, ~0u);
-    for (int k = blockIdx.x * 128 + threadIdx.x; k < clears * 2 * ORB_GPU_SLOT_BYTES / 16; k += gridDim.x * 128)
-        ((uint4 *)step.exchange)[k] = empty;
+    for (int k = blockIdx.x * 128 + threadIdx.x; k < cleared / 16; k += gridDim.x * 128) ((uint4 *)step.exchange)[k] = empty;
     const int lane = threadIdx.x % 32, i = blockIdx.x * 4 + threadIdx.x / 32;
     if (i >= step.gpu.call->n_atoms) return;
     const int z = step.gpu.neighbors.species[i];
@@ -50,16 +49,16 @@ static __global__ void __launch_bounds__(ORB_GPU_LATENT)
     step.condition[((size_t)s * step.n_layers + t) * ORB_GPU_LATENT + f] = sum;
 }
 
-template <int NUMBERS> static int launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int clears, void *stream)
+template <int NUMBERS> static int launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int cleared, void *stream)
 {
     const int blocks = (plan->n_atoms + 3) / 4;
-    return launch(orb_node_kernel<NUMBERS>, clears ? max(blocks, (int)CLEARING_BLOCKS) : blocks, 128, 0, 1, plan->overlap, stream,
-                  *step, clears);
+    return launch(orb_node_kernel<NUMBERS>, cleared ? max(blocks, (int)CLEARING_BLOCKS) : blocks, 128, 0, 1, plan->overlap,
+                  stream, *step, cleared);
 }
 
-int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int clears, void *stream)
+int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int cleared, void *stream)
 {
-    return FOR_NUMBERS(step->numbers, launch_nodes, step, plan, clears, stream);
+    return FOR_NUMBERS(step->numbers, launch_nodes, step, plan, cleared, stream);
 }
 
 int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, void *stream)
