@@ -233,6 +233,7 @@ static void warns_of_labels_of_other_names(void **state)
          "a.xyz:2: labels of other names are not read; rename DFT_force to forces, dft_virial to virial if they are meant"},
         {"energy=-1 REF_energy=-2 Properties=species:S:1:pos:R:3:force:R:3", NULL},
         {"energy=-1 tags=3 Properties=species:S:1:pos:R:3:magmoms:R:3", NULL},
+        {"kinetic_energy=0.1 Properties=species:S:1:pos:R:3:velo:R:3", NULL},
     };
     mlff_warning_handler_set(keep_warning, NULL);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

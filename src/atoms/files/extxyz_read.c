@@ -367,7 +367,7 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
         } else if (strcmp(key, "virial") == 0) {
             readable = parse_tensor(value, head->virial);
             if (readable && isnan(head->virial[0])) head->unread = key;
-        } else if (ends_with(key, "energy")) {
+        } else if (ends_with(key, "energy") && !ends_with(key, "kinetic_energy")) {
             head->other_energy = key;
         } else if (ends_with(key, "stress") || ends_with(key, "virial")) {
             head->other_stress = key;
