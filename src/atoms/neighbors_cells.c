@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -158,12 +157,6 @@ static mlff_status wrap_atoms(mlff_neighbors *neighbors, neighbors_grid *grid, c
     return MLFF_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Where the atoms lie along an axis that does not repeat. Few atoms far from the rest (one that evaporated) must not
 // stretch the bins over all the rest: the bins span the bulk, and the outer ones take what lies beyond.
 static void span_atoms(const mlff_neighbors *neighbors, const neighbors_grid *grid, int k, double *low_out, double *high_out)
@@ -180,7 +173,7 @@ static void span_atoms(const mlff_neighbors *neighbors, const neighbors_grid *gr
             size_t i = (size_t)grid->first + (size_t)t * (size_t)grid->n_atoms / N_SAMPLES;
             samples[t] = neighbors_fraction(grid, neighbors->wrapped + 3 * i, k);
         }
-        qsort(samples, N_SAMPLES, sizeof *samples, compare_doubles);
+        base_sort(samples, N_SAMPLES);
         double inner_low = samples[N_SAMPLES / 16], inner_high = samples[N_SAMPLES - 1 - N_SAMPLES / 16];
         double margin = 0.5 * (inner_high - inner_low) + grid->range;
         low = fmax(low, inner_low - margin);

@@ -122,6 +122,8 @@ bool base_parse_int64(const char *text, int64_t *value_out);
  * `options`; NULL: these stay. A caller of an older header has fewer members. MLFF_ERR_USAGE names the function and the struct. */
 mlff_status base_take_options(const char *function, const char *type, const void *given, size_t size, void *options);
 
+/* Sorts numbers, none of which is NaN, in ascending order. */
+void base_sort(double *values, size_t n);
 /* Slope of y against x, ascending (NULL: 0, 1, 2 …), by least squares, with the half width of its 95 % interval by the jackknife
  * over `blocks` (3 to 10) parts of as many points, so that correlated residuals do not shrink it. n >= 2 blocks. */
 void base_slope(const double *x, const double *y, int64_t n, int blocks, double *slope_out, double *half_width_out);

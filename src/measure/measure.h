@@ -8,7 +8,6 @@
 
 /* ---- statistics.c ---------------------------------------------------------------------------- */
 
-void statistics_sort(double *values, size_t n); /* ascending */
 /* Percentile of ascending values, fraction 0..1, linear between order statistics (NumPy's default). n >= 1. */
 double statistics_percentile(const double *sorted, int64_t n, double fraction);
 /* Percentile and median of values in any order; NaN if n < 1 or out of memory. */

@@ -2,7 +2,6 @@
 // domain_grid.c: how many domains there are along each axis, and the planes between them.
 #include "parallel/domain_grid.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 // Planes are placed by so many of the atoms: domains then differ by some 0.3 %.
@@ -46,18 +45,12 @@ void domain_grid_choose(decomposition *d, const mlff_batch *batch)
     for (int k = 0; k < 3; k++) d->divided[k] = d->grid[k] > 1;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Planes along axis k that divide n sampled fractions evenly; without samples, evenly spaced.
 static void place_planes(const decomposition *d, int k, double *sample, int n, double *planes)
 {
     const int parts = d->grid[k];
     const bool periodic = d->axes.periodic[k];
-    qsort(sample, (size_t)n, sizeof *sample, compare_doubles);
+    base_sort(sample, (size_t)n);
     planes[0] = periodic ? 0 : -INFINITY;
     planes[parts] = periodic ? 1 : INFINITY;
     for (int p = 1; p < parts; p++) {

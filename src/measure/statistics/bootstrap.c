@@ -62,7 +62,7 @@ mlff_status bootstrap_run_of_steps(const double *steps, int64_t n, bootstrap_run
     for (int k = 0; k < run.n_blocks; k++) {
         int64_t begin = n * k / run.n_blocks, m = n * (k + 1) / run.n_blocks - begin;
         memcpy(sorted, steps + begin, (size_t)m * sizeof *sorted);
-        statistics_sort(sorted, (size_t)m);
+        base_sort(sorted, (size_t)m);
         for (int level = 0; level < BOOTSTRAP_LEVELS; level++) {
             double place = 0.5 + 0.5 * z[level] / sqrt((double)m + 2.0);
             double median = statistics_percentile(sorted, m, fmin(fmax(place, 0.0), 1.0));
@@ -164,7 +164,7 @@ mlff_status bootstrap_difference(const bootstrap_run *runs_a, int n_a, const boo
         drawn[i] = of_b - of_a;
         squares += drawn[i] * drawn[i] / DRAWS;
     }
-    statistics_sort(drawn, DRAWS);
+    base_sort(drawn, DRAWS);
     double both = a.variance + b.variance; // degrees of freedom by Welch and Satterthwaite
     double freedom = both > 0.0 ? both * both / (a.variance * a.variance / a.freedom + b.variance * b.variance / b.freedom)
                                 : a.freedom + b.freedom;

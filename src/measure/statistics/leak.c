@@ -16,7 +16,7 @@ static double slope_theil_sen(const double *y)
     int n = 0;
     for (int i = 0; i < BLOCKS; i++)
         for (int j = i + 1; j < BLOCKS; j++) slopes[n++] = (y[j] - y[i]) / (j - i);
-    statistics_sort(slopes, (size_t)n);
+    base_sort(slopes, (size_t)n);
     return statistics_percentile(slopes, n, 0.5);
 }
 
@@ -98,12 +98,12 @@ static void trend_of(const double *values, int n_samples, trend *t)
     for (int b = 0; b < BLOCKS; b++) {
         int begin = first + (int)((int64_t)n * b / BLOCKS), end = first + (int)((int64_t)n * (b + 1) / BLOCKS);
         memcpy(block, values + begin, (size_t)(end - begin) * sizeof *block);
-        statistics_sort(block, (size_t)(end - begin));
+        base_sort(block, (size_t)(end - begin));
         t->envelope[b] = statistics_percentile(block, end - begin, 0.1);
     }
     for (int i = 0; i < BLOCKS; i++)
         for (int j = i + 1; j < BLOCKS; j++) slopes[n_slopes++] = (t->envelope[j] - t->envelope[i]) / (j - i);
-    statistics_sort(slopes, (size_t)n_slopes);
+    base_sort(slopes, (size_t)n_slopes);
     // Kendall's interval at 95 %: 1.96 standard deviations of his S, sqrt(n (n-1) (2n+5) / 18), about the middle.
     double reach = 1.96 * sqrt(BLOCKS * (BLOCKS - 1.0) * (2.0 * BLOCKS + 5.0) / 18.0) / 2.0;
     t->slope = statistics_percentile(slopes, n_slopes, 0.5);

@@ -57,7 +57,7 @@ static mlff_status signed_rank_distribution(int n, double **chances_out, int *n_
 static mlff_status judge(double *differences, size_t n, double *chances, int n_max, double variance, double alpha,
                          shift_result *result_out)
 {
-    statistics_sort(differences, n);
+    base_sort(differences, n);
     double above = 0.0, p = 0.0, reach = normal_quantile(1.0 - 0.5 * alpha) * sqrt(variance);
     for (size_t i = 0; i < n; i++) above += differences[i] > 0.0 ? 1.0 : differences[i] == 0.0 ? 0.5 : 0.0;
     double extreme = fmin(above, (double)n - above);

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 // statistics.c: the numbers that describe a list of times.
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "measure/measure.h"
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 double statistics_percentile(const double *sorted, int64_t n, double fraction)
 {
@@ -21,17 +14,12 @@ double statistics_percentile(const double *sorted, int64_t n, double fraction)
     return sorted[below] + weight * (sorted[below + 1] - sorted[below]);
 }
 
-void statistics_sort(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, ascending);
-}
-
 static double *sorted_copy(const double *values, int64_t n)
 {
     double *sorted = base_alloc((size_t)n, sizeof *sorted, "values to sort");
     if (!sorted) return NULL;
     memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    statistics_sort(sorted, (size_t)n);
+    base_sort(sorted, (size_t)n);
     return sorted;
 }
 

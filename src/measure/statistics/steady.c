@@ -23,7 +23,7 @@ static double median_of(const double *values, int n)
 {
     double copy[BLOCKS_MAX];
     memcpy(copy, values, (size_t)n * sizeof *copy);
-    statistics_sort(copy, (size_t)n);
+    base_sort(copy, (size_t)n);
     return statistics_percentile(copy, n, 0.5);
 }
 
@@ -234,7 +234,7 @@ mlff_status percentile_interval(const double *values, int64_t n, double fraction
     b.n_needed = (int64_t)needed;
     if (n > 0) {
         memcpy(sorted, values, (size_t)n * sizeof *sorted);
-        statistics_sort(sorted, (size_t)n);
+        base_sort(sorted, (size_t)n);
         b.value = statistics_percentile(sorted, n, fraction);
         b.n_effective = effective_size(values, n, b.value, fraction);
         int64_t m = (int64_t)b.n_effective, low = 0, high = m, at = (int64_t)((double)m * fraction);

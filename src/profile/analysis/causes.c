@@ -231,7 +231,7 @@ static mlff_status find_course(analysis *a, const float *parts, int64_t n, doubl
         if (!isnan(parts[i * N_PARTS + PART_CPU])) values[known++] = parts[i * N_PARTS + PART_CPU];
     if (known == n) *cpu_rise_out = steady_rise(values, n);
     if (known > 0) {
-        statistics_sort(values, (size_t)known);
+        base_sort(values, (size_t)known);
         double quartiles[3];
         for (int k = 0; k < 3; k++) quartiles[k] = statistics_percentile(values, known, 0.25 * (k + 1));
         a->usual.cpu_spread = fmin(quartiles[2] - quartiles[1], SKEWNESS * (quartiles[1] - quartiles[0]));
@@ -253,7 +253,7 @@ static mlff_status find_queue(profile_tail *tail, const float *parts, int64_t n)
         sum += queue;
     }
     if (known >= QUEUE_STEPS) {
-        statistics_sort(values, (size_t)known);
+        base_sort(values, (size_t)known);
         tail->queue_ms = 1e-6 * sum / (double)known;
         tail->queue_least_ms = 1e-6 * statistics_percentile(values, known, 0.02);
     }
@@ -293,7 +293,7 @@ static mlff_status find_threads(analysis *a, const float *parts, int64_t n)
         n_worked += others[n_blocked++] > fmax(WORK_LEAST * a->usual.time, THREADS_CROWDED * ns);
     }
     if (n_blocked > 0) {
-        statistics_sort(blocked, (size_t)n_blocked);
+        base_sort(blocked, (size_t)n_blocked);
         double least = statistics_percentile(blocked, n_blocked, 0.10);
         bool nearly_all = n_blocked >= BLOCKED_LEAST && n_worked * 5 >= n_blocked * 4;
         a->threads_waited = statistics_median(others, n_blocked) > THREADS_LEAST * least ||

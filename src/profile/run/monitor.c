@@ -137,7 +137,7 @@ static void keep_pair(mlff_monitor *m)
         m->n_differences = PAIRS_MAX / 2;
         m->keep_every *= 2;
     }
-    for (int k = 0; k < 2; k++) statistics_sort(m->block_ns[k], BLOCK); // in place: nothing is allocated during the run
+    for (int k = 0; k < 2; k++) base_sort(m->block_ns[k], BLOCK); // in place: nothing is allocated during the run
     m->differences[m->n_differences++] =
         statistics_percentile(m->block_ns[0], BLOCK, 0.25) - statistics_percentile(m->block_ns[1], BLOCK, 0.25);
 }

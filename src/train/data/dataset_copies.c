@@ -68,12 +68,6 @@ static void add_pair(const mlff_system *s, int i, int j, const atoms_images *ima
     }
 }
 
-static int compare_numbers(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static void describe(const mlff_system *s, fingerprint *print)
 {
     atoms_images images;
@@ -84,7 +78,7 @@ static void describe(const mlff_system *s, fingerprint *print)
     for (int i = 0; i < s->n_atoms; i++)
         for (int j = i + 1; j < s->n_atoms; j++) add_pair(s, i, j, &images, print);
     for (int k = 0; k < N_POWERS * N_WEIGHTS; k++) print->numbers[k] /= s->n_atoms;
-    qsort(print->atoms, (size_t)s->n_atoms, sizeof *print->atoms, compare_numbers);
+    base_sort(print->atoms, (size_t)s->n_atoms);
     double *at = print->numbers + N_POWERS * N_WEIGHTS;
     for (int k = 0; k < 3; k++)
         for (int l = k; l < 3; l++, at++) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // dataset_energies.c: the energy of each element that fits a dataset best, and structures whose energy does not fit.
 #include <math.h>
-#include <stdlib.h>
 
 #include "atoms/neighbors.h"
 #include "dataset.h"
@@ -86,12 +85,6 @@ mlff_status mlff_dataset_shifts(const mlff_dataset *dataset, double shifts[119])
 
 // ---- structures of other units
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Distance of each energy from the sum of its elements' energies, eV/atom; NaN without an energy.
 static void find_distances(const mlff_dataset *dataset, const compositions *c, const double shifts[N_ELEMENTS], double *distances)
 {
@@ -174,7 +167,7 @@ static mlff_status fit_most(const mlff_dataset *dataset, double *distances, doub
     find_distances(dataset, &c, shifts, distances);
     for (size_t f = 0; f < dataset->n_frames; f++)
         if (!isnan(distances[f])) scratch[n++] = distances[f];
-    qsort(scratch, n, sizeof *scratch, compare_numbers);
+    base_sort(scratch, n);
     *median_out = scratch[n / 2];
 done:
     base_free(c.counts);

@@ -16,14 +16,10 @@
 #include <string.h>
 
 #include "atoms/images.h"
-#include "dataset.h"
-#include "device/team.h"
+#include "dataset_changes.h"
 
-enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
-#define LARGEST_MOVE 0.5  // Å, of an atom between the two
-#define LEAST_CHANGE 0.02 // eV; smaller ones may be the noise of a self-consistent field
-#define LARGEST_FACTOR 5.0
-#define LARGEST_SHARE 0.25  // of pairs beyond that factor
+#define LARGEST_MOVE 0.5    // Å, of an atom between the two
+#define LARGEST_SHARE 0.25  // of pairs that are off
 #define BOHR 0.529177       // Å
 #define NEAR_BOHR 1.12      // the median of the ratios is within this factor of it, or of its inverse, where eight in ten
 #define LARGEST_SPREAD 1.35 // are within this factor of the median
@@ -32,11 +28,6 @@ enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
 // length have 60 eV/Å on each of the two, so that only errors are beyond.
 #define OUTLIER_FORCES 100.0 // eV/Å
 #define OUTLIER_MEDIANS 100.0
-
-typedef struct change {
-    size_t frame;
-    double energy, by_forces; // eV
-} change;
 
 static bool is_same_kind(const mlff_system *a, const mlff_system *b)
 {
@@ -63,7 +54,7 @@ static double measure(const mlff_system *a, const mlff_system *b, const atoms_im
 }
 
 // The change from the nearest of the structures before this one.
-static bool find_change(const mlff_dataset *dataset, size_t frame, change *change_out)
+static bool find_change(const mlff_dataset *dataset, size_t frame, dataset_change *change_out)
 {
     const mlff_system *b = dataset->frames[frame].system;
     double nearest = LARGEST_MOVE;
@@ -71,50 +62,24 @@ static bool find_change(const mlff_dataset *dataset, size_t frame, change *chang
     atoms_images images;
     if (isnan(b->label_energy) || !b->label_forces) return false;
     atoms_images_make(b, &images);
-    for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
+    for (size_t back = 1; back <= CHANGES_LOOK_BACK && back <= frame; back++) {
         const mlff_system *a = dataset->frames[frame - back].system;
         double by_forces;
         if (isnan(a->label_energy) || !a->label_forces || !is_same_kind(a, b)) continue;
         const double move = measure(a, b, &images, &by_forces);
         if (!(move < nearest)) continue;
         nearest = move;
-        *change_out = (change){frame, b->label_energy - a->label_energy, by_forces};
+        *change_out = (dataset_change){frame, b->label_energy - a->label_energy, by_forces};
         found = true;
     }
-    return found && fabs(change_out->energy) + fabs(change_out->by_forces) > LEAST_CHANGE;
-}
-
-typedef struct change_search {
-    const mlff_dataset *dataset;
-    change *changes; // [n_frames]
-    bool *found;     // [n_frames]
-} change_search;
-
-static void find_changes(void *context, const team_member *member)
-{
-    const change_search *s = context;
-    for (size_t f = (size_t)member->thread; f < s->dataset->n_frames; f += (size_t)member->n)
-        s->found[f] = find_change(s->dataset, f, &s->changes[f]);
+    return found && fabs(change_out->energy) + fabs(change_out->by_labels) > CHANGES_LEAST;
 }
 
 static int compare_sizes(const void *a, const void *b)
 {
-    const change *x = a, *y = b;
-    const double difference = fabs(x->energy) + fabs(x->by_forces) - fabs(y->energy) - fabs(y->by_forces);
+    const dataset_change *x = a, *y = b;
+    const double difference = fabs(x->energy) + fabs(x->by_labels) - fabs(y->energy) - fabs(y->by_labels);
     return difference < 0 ? 1 : difference > 0 ? -1 : 0;
-}
-
-static int compare_ratios(const void *a, const void *b)
-{
-    const change *x = a, *y = b;
-    const double difference = x->energy / x->by_forces - y->energy / y->by_forces;
-    return difference < 0 ? -1 : difference > 0 ? 1 : 0;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 // Root mean square, eV/Å; NaN without forces.
@@ -136,7 +101,7 @@ mlff_status dataset_median_forces(const mlff_dataset *dataset, double *median_ou
         const double size = forces_size(dataset->frames[f].system);
         if (!isnan(size)) sizes[n++] = size;
     }
-    if (n > 0) qsort(sizes, n, sizeof *sizes, compare_numbers);
+    base_sort(sizes, n);
     *median_out = n > 0 ? sizes[n / 2] : 0.0;
     base_free(sizes);
     return MLFF_OK;
@@ -192,11 +157,11 @@ done:
 }
 
 // Whether ratios, ascending, are all off by about a Bohr in Å, or its inverse.
-static bool is_scaled(const change *sorted, size_t n)
+static bool is_scaled(const dataset_change *sorted, size_t n)
 {
-    const change *deciles[3] = {&sorted[n / 10], &sorted[n / 2], &sorted[n - 1 - n / 10]};
+    const dataset_change *deciles[3] = {&sorted[n / 10], &sorted[n / 2], &sorted[n - 1 - n / 10]};
     double ratio[3];
-    for (int k = 0; k < 3; k++) ratio[k] = deciles[k]->energy / deciles[k]->by_forces;
+    for (int k = 0; k < 3; k++) ratio[k] = deciles[k]->energy / deciles[k]->by_labels;
     if (!(ratio[0] > 0) || ratio[1] < ratio[0]) return false;
     const double of_bohr = fmin(ratio[1], 1 / ratio[1]) / BOHR;
     return of_bohr < NEAR_BOHR && of_bohr > 1 / NEAR_BOHR && ratio[1] < LARGEST_SPREAD * ratio[0] &&
@@ -206,37 +171,26 @@ static bool is_scaled(const change *sorted, size_t n)
 mlff_status dataset_check_forces(const mlff_dataset *dataset)
 {
     mlff_status status = MLFF_OK;
-    size_t n = 0, n_wrong = 0, first_wrong = SIZE_MAX;
-    change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
-    bool *found = base_alloc(dataset->n_frames, sizeof *found, "energies");
-    if (!changes || !found) MLFF_TRY(MLFF_ERR_MEMORY);
+    size_t n, first_wrong;
+    dataset_change *changes = NULL;
     MLFF_TRY(check_sizes(dataset));
-    team_run(team_size(dataset->n_threads), find_changes, &(change_search){dataset, changes, found});
-    for (size_t f = 0; f < dataset->n_frames; f++)
-        if (found[f]) changes[n++] = changes[f];
+    MLFF_TRY(dataset_find_changes(dataset, find_change, &changes, &n));
     qsort(changes, n, sizeof *changes, compare_sizes);
     n = (n + 1) / 2; // the larger half: the terms left out of the others weigh more
-    for (size_t k = 0; k < n; k++) {
-        const double ratio = changes[k].energy / changes[k].by_forces;
-        if (ratio > 1 / LARGEST_FACTOR && ratio < LARGEST_FACTOR) continue;
-        n_wrong++;
-        if (changes[k].frame < first_wrong) first_wrong = changes[k].frame;
-    }
-    qsort(changes, n, sizeof *changes, compare_ratios);
-    if (n >= FEWEST_PAIRS && (double)n_wrong > LARGEST_SHARE * (double)n)
+    const size_t n_wrong = dataset_wrong_changes(changes, n, &first_wrong);
+    if (n >= CHANGES_FEWEST && (double)n_wrong > LARGEST_SHARE * (double)n)
         status = mlff_fail(
             MLFF_ERR_VALUE,
             "structure %zu: its energy and forces do not belong together, as in %zu of %zu pairs of near structures: the energy "
             "changes by %.3g times (median of all) what the forces say; are they in eV and eV/Å, forces and not gradients, "
             "and in the same order?",
-            first_wrong, n_wrong, n, changes[n / 2].energy / changes[n / 2].by_forces);
-    else if (n >= FEWEST_PAIRS && is_scaled(changes, n))
+            first_wrong, n_wrong, n, changes[n / 2].energy / changes[n / 2].by_labels);
+    else if (n >= CHANGES_FEWEST && is_scaled(changes, n))
         status = mlff_fail(MLFF_ERR_VALUE,
                            "energies and forces do not belong together: in nearly all of %zu pairs of near structures the energy "
                            "changes by about %.3g times what the forces say; are positions in Å, not Bohr, and forces in eV/Å?",
-                           n, changes[n / 2].energy / changes[n / 2].by_forces);
+                           n, changes[n / 2].energy / changes[n / 2].by_labels);
 done:
     base_free(changes);
-    base_free(found);
     return status;
 }

@@ -10,36 +10,20 @@
 // 100 % with stresses of the other sign, in GPa, or virials in their place. Displaced by 0.1 Å, few or no pairs tell of the sign, though
 // nearly all of GPa; in dynamics at no pressure only kbar are found, as neither pairs nor the size of 7 eV an atom tell of GPa.
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "atoms/atoms.h"
 #include "atoms/images.h"
 #include "base/voigt.h"
-#include "dataset.h"
-#include "device/team.h"
+#include "dataset_changes.h"
 
-enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
 #define LARGEST_MOVE 0.5   // Å, of an atom beside the strain
 #define LARGEST_STRAIN 0.1 // component of D - 1
 #define SMALLEST_STRAIN 1e-4
-#define LAST_CHANGE 0.02 // eV
-#define LARGEST_FACTOR 5.0
-#define LARGEST_SHARE 0.5 // of pairs beyond that factor
+#define LARGEST_SHARE 0.5 // of pairs that are off
 
 // V |σ| an atom. Iron at 1000 GPa has 31, and half of the structures must have more.
 #define LARGEST_WORK 50.0 // eV
-
-typedef struct change {
-    size_t frame;
-    double energy, by_stress; // eV, the first less what the forces say
-} change;
-
-typedef struct change_search {
-    const mlff_dataset *dataset;
-    change *changes; // [n_frames]
-    bool *found;     // [n_frames]
-} change_search;
 
 static bool has_stress(const mlff_system *s)
 {
@@ -103,7 +87,7 @@ static bool is_complete(const mlff_system *s)
 }
 
 // The change from the nearest of the structures before this one, where the stress decides it.
-static bool find_change(const mlff_dataset *dataset, size_t frame, change *change_out)
+static bool find_change(const mlff_dataset *dataset, size_t frame, dataset_change *change_out)
 {
     const mlff_system *b = dataset->frames[frame].system;
     double nearest = LARGEST_MOVE, sizes_of_nearest = 0;
@@ -111,7 +95,7 @@ static bool find_change(const mlff_dataset *dataset, size_t frame, change *chang
     atoms_images images;
     if (!is_complete(b)) return false;
     atoms_images_make(b, &images);
-    for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
+    for (size_t back = 1; back <= CHANGES_LOOK_BACK && back <= frame; back++) {
         const mlff_system *a = dataset->frames[frame - back].system;
         double strain[9], by_forces, sizes;
         if (!is_complete(a) || !is_same_kind(a, b) || !find_strain(a, b, strain)) continue;
@@ -119,31 +103,11 @@ static bool find_change(const mlff_dataset *dataset, size_t frame, change *chang
         if (!(move < nearest)) continue;
         nearest = move;
         sizes_of_nearest = sizes;
-        *change_out = (change){frame, b->label_energy - a->label_energy - by_forces,
-                               0.5 * (work_of_strain(a, strain) + work_of_strain(b, strain))};
+        *change_out = (dataset_change){frame, b->label_energy - a->label_energy - by_forces,
+                                       0.5 * (work_of_strain(a, strain) + work_of_strain(b, strain))};
         found = true;
     }
-    return found && fmax(fabs(change_out->energy), fabs(change_out->by_stress)) > fmax(LAST_CHANGE, sizes_of_nearest);
-}
-
-static void find_changes(void *context, const team_member *member)
-{
-    const change_search *s = context;
-    for (size_t f = (size_t)member->thread; f < s->dataset->n_frames; f += (size_t)member->n)
-        s->found[f] = find_change(s->dataset, f, &s->changes[f]);
-}
-
-static int compare_ratios(const void *a, const void *b)
-{
-    const change *x = a, *y = b;
-    const double difference = x->energy / x->by_stress - y->energy / y->by_stress;
-    return difference < 0 ? -1 : difference > 0 ? 1 : 0;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return found && fmax(fabs(change_out->energy), fabs(change_out->by_labels)) > fmax(CHANGES_LEAST, sizes_of_nearest);
 }
 
 static mlff_status check_sizes(const mlff_dataset *dataset)
@@ -159,8 +123,8 @@ static mlff_status check_sizes(const mlff_dataset *dataset)
         works[n] = size * mlff_system_volume(s) / s->n_atoms;
         sizes[n++] = size;
     }
-    qsort(works, n, sizeof *works, compare_numbers);
-    qsort(sizes, n, sizeof *sizes, compare_numbers);
+    base_sort(works, n);
+    base_sort(sizes, n);
     const double work = n > 0 ? works[n / 2] : 0, size = n > 0 ? sizes[n / 2] : 0;
     base_free(works);
     if (work > LARGEST_WORK)
@@ -175,23 +139,13 @@ static mlff_status check_sizes(const mlff_dataset *dataset)
 mlff_status dataset_check_stress(const mlff_dataset *dataset)
 {
     mlff_status status = MLFF_OK;
-    size_t n = 0, n_wrong = 0, first_wrong = SIZE_MAX;
-    change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
-    bool *found = base_alloc(dataset->n_frames, sizeof *found, "energies");
-    if (!changes || !found) MLFF_TRY(MLFF_ERR_MEMORY);
+    size_t n, first_wrong;
+    dataset_change *changes = NULL;
     MLFF_TRY(check_sizes(dataset));
-    team_run(team_size(dataset->n_threads), find_changes, &(change_search){dataset, changes, found});
-    for (size_t f = 0; f < dataset->n_frames; f++)
-        if (found[f]) changes[n++] = changes[f];
-    for (size_t k = 0; k < n; k++) {
-        const double ratio = changes[k].energy / changes[k].by_stress;
-        if (ratio > 1 / LARGEST_FACTOR && ratio < LARGEST_FACTOR) continue;
-        n_wrong++;
-        if (changes[k].frame < first_wrong) first_wrong = changes[k].frame;
-    }
-    if (n < FEWEST_PAIRS || (double)n_wrong <= LARGEST_SHARE * (double)n) goto done;
-    qsort(changes, n, sizeof *changes, compare_ratios);
-    const double median = changes[n / 2].energy / changes[n / 2].by_stress;
+    MLFF_TRY(dataset_find_changes(dataset, find_change, &changes, &n));
+    const size_t n_wrong = dataset_wrong_changes(changes, n, &first_wrong);
+    if (n < CHANGES_FEWEST || (double)n_wrong <= LARGEST_SHARE * (double)n) goto done;
+    const double median = changes[n / 2].energy / changes[n / 2].by_labels;
     if (!isfinite(median))
         MLFF_FAIL(
             MLFF_ERR_VALUE,
@@ -206,6 +160,5 @@ mlff_status dataset_check_stress(const mlff_dataset *dataset)
         first_wrong, n_wrong, n, median);
 done:
     base_free(changes);
-    base_free(found);
     return status;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // speed.c: bars of speed: energies and forces by the student beside the teacher, of one structure a call and of many.
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "atoms/systems_batch.h"
@@ -95,12 +94,6 @@ typedef struct pairs {
     int n;
 } pairs;
 
-static int ascending(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static mlff_status time_pairs(const verdict_run *run, crowd *c, const char *what, pairs *p)
 {
     mlff_status status = MLFF_OK;
@@ -119,7 +112,7 @@ static mlff_status time_pairs(const verdict_run *run, crowd *c, const char *what
         p->student[p->n] = a, p->teacher[p->n] = b, p->ratio[p->n++] = b / a;
     }
     double *const values[] = {p->ratio, p->student, p->teacher};
-    for (int v = 0; v < 3; v++) qsort(values[v], (size_t)p->n, sizeof(double), ascending);
+    for (int v = 0; v < 3; v++) base_sort(values[v], (size_t)p->n);
 done:
     return status;
 }

@@ -298,12 +298,6 @@ static mlff_status check_parts(const distill *d)
     return MLFF_OK;
 }
 
-static int compare_numbers(const void *left, const void *right)
-{
-    const double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 // Where labels have no compressed bonds, a student attracts atoms below the shortest distances: the fixed repulsion of nuclei begins among
 // them, in reach of a tenth of the structures. docs/decisions/students-cores-and-strain.md
 static mlff_status choose_core(distill *d)
@@ -314,7 +308,7 @@ static mlff_status choose_core(distill *d)
     if (!closest) return MLFF_ERR_MEMORY;
     if (!(d->core_repulsion > 0)) goto done;
     for (size_t f = 0; f < train->n_frames; f++) MLFF_TRY(sample_closest(train->frames[f].system, &closest[f]));
-    qsort(closest, train->n_frames, sizeof *closest, compare_numbers);
+    base_sort(closest, train->n_frames);
     d->core_repulsion = fmin(d->core_repulsion, floor(1e3 * closest[train->n_frames / 10]) * 1e-3);
     MLFF_TRY(distill_tell(d, 1, 1, "fixed repulsion of nuclei below %.3g of the sum of their covalent radii; closest atoms: %.3g",
                           d->core_repulsion, closest[0]));

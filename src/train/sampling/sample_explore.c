@@ -124,12 +124,6 @@ done:
     return status;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // A quantile of the frames' deviations; NaN without any.
 static mlff_status quantile(const exploration *e, double share, double *value_out)
 {
@@ -138,7 +132,7 @@ static mlff_status quantile(const exploration *e, double share, double *value_ou
     if (!sorted) return MLFF_ERR_MEMORY;
     for (size_t k = 0; k < e->n_frames; k++)
         if (isfinite(e->frames[k].deviation)) sorted[n++] = e->frames[k].deviation;
-    qsort(sorted, n, sizeof *sorted, compare_numbers);
+    base_sort(sorted, n);
     *value_out = n > 0 ? sorted[(size_t)(share * (double)(n - 1))] : NAN;
     base_free(sorted);
     return MLFF_OK;
