@@ -29,11 +29,18 @@ static mlff_model *with_norms(mlff_model *model)
     return model;
 }
 
-static mlff_model *small_model(const char *architecture, uint64_t seed)
+static mlff_model *model_of(const char *architecture, const char *settings)
 {
     mlff_model *model;
-    assert_ok(support_create(&model, architecture, "n_layers=2; hidden=128; seed=%llu", (unsigned long long)seed));
+    assert_ok(support_create(&model, architecture, "%s", settings));
     return with_norms(model);
+}
+
+static mlff_model *small_model(const char *architecture, int seed)
+{
+    char settings[64];
+    snprintf(settings, sizeof settings, "n_layers=2; hidden=128; seed=%d", seed);
+    return model_of(architecture, settings);
 }
 
 static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind kind, mlff_precision precision)
@@ -187,11 +194,18 @@ static void test_networks(void **state)
     static const char *const plans[] = {"tile=5", "tile=7", "tile=8"};
     static const random_system systems[] = {{14, 1, 1.2, 3}, {1, 0, 1.0, 5}, {14, 0, 1.2, 3}};
     if (!have_gpu()) return;
-    mlff_model *model;
-    assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; seed=17"));
-    with_norms(model);
+    mlff_model *model = model_of("orb-v2", "n_layers=2; hidden=512; seed=17");
     check_plans("networks", model, plans, sizeof plans / sizeof *plans, systems, sizeof systems / sizeof *systems);
     mlff_model_destroy(model);
+}
+
+// Three systems of different sizes in one batch; frees them.
+static void check_batch(const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision, mlff_system *systems[3])
+{
+    joined all = join(systems, 3);
+    check("a batch", model, gpu, precision, &all.batch);
+    unjoin(&all);
+    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
 }
 
 // Systems with few edges or none, and a batch of different sizes.
@@ -204,10 +218,7 @@ static void check_shapes(const mlff_model *model, mlff_evaluator *gpu)
     check_system("no edges", model, gpu, MLFF_FLOAT32, apart);
     mlff_system *systems[3] = {support_random_system(3, 0, 1.0, 8), support_random_system(4, 1, 1.2, 9),
                                support_random_system(1, 0, 1.0, 10)};
-    joined all = join(systems, 3);
-    check("a batch", model, gpu, MLFF_FLOAT32, &all.batch);
-    unjoin(&all);
-    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+    check_batch(model, gpu, MLFF_FLOAT32, systems);
 }
 
 // All layers by one kernel: more layers than slots of its exchange; edges that end within a group of 32 and within one of 16; more atoms than 8; no
@@ -219,16 +230,13 @@ static void test_layers_together(void **state)
     static const char *const plans[] = {""};
     static const random_system systems[] = {{14, 1, 1.2, 3}, {5, 0, 1.0, 2}};
     if (!have_gpu()) return;
-    mlff_model *model;
-    assert_ok(support_create(&model, "orb-v2", "n_layers=5; hidden=512; max_neighbors=10; seed=19"));
-    with_norms(model);
+    mlff_model *model = model_of("orb-v2", "n_layers=5; hidden=512; max_neighbors=10; seed=19");
     check_plans("layers together", model, plans, 1, systems, sizeof systems / sizeof *systems);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
     check_shapes(model, gpu);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
-    assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; seed=20"));
-    with_norms(model);
+    model = model_of("orb-v2", "n_layers=2; hidden=512; seed=20");
     check_plans("layers together, 280 edges", model, plans, 1, systems, 1);
     mlff_model_destroy(model);
 }
@@ -241,21 +249,15 @@ static void test_nodes_together(void **state)
     static const char *const plans[] = {""};
     static const random_system systems[] = {{54, 1, 1.2, 3}, {21, 0, 1.0, 2}, {135, 1, 1.2, 4}}, dense[] = {{17, 1, 1.0, 6}};
     if (!have_gpu()) return;
-    mlff_model *model;
-    assert_ok(support_create(&model, "orb-v2", "n_layers=3; hidden=512; max_neighbors=4; seed=23"));
-    with_norms(model);
+    mlff_model *model = model_of("orb-v2", "n_layers=3; hidden=512; max_neighbors=4; seed=23");
     check_plans("nodes together", model, plans, 1, systems, sizeof systems / sizeof *systems);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_TF32);
     mlff_system *parts[3] = {support_random_system(5, 0, 1.0, 8), support_random_system(12, 1, 1.2, 9),
                              support_random_system(1, 0, 1.0, 10)};
-    joined all = join(parts, 3);
-    check("a batch", model, gpu, MLFF_TF32, &all.batch);
-    unjoin(&all);
-    for (int k = 0; k < 3; k++) mlff_system_destroy(parts[k]);
+    check_batch(model, gpu, MLFF_TF32, parts);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
-    assert_ok(support_create(&model, "orb-v2", "n_layers=2; hidden=512; max_neighbors=40; seed=24"));
-    with_norms(model);
+    model = model_of("orb-v2", "n_layers=2; hidden=512; max_neighbors=40; seed=24");
     check_plans("nodes together, 40 edges of an atom", model, plans, 1, dense, 1);
     mlff_model_destroy(model);
 }
@@ -313,9 +315,7 @@ static void test_v3(void **state)
 {
     (void)state;
     if (!have_gpu()) return;
-    mlff_model *model;
-    assert_ok(support_create(&model, "orb-v3-direct", "n_layers=2; hidden=128; max_neighbors=6; seed=9"));
-    with_norms(model);
+    mlff_model *model = model_of("orb-v3-direct", "n_layers=2; hidden=128; max_neighbors=6; seed=9");
     for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
         if (p == MLFF_FLOAT64) continue;
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
@@ -340,9 +340,7 @@ static void test_conservative(void **state)
     (void)state;
     static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
     if (!have_gpu()) return;
-    mlff_model *model;
-    assert_ok(support_create(&model, "orb-v3-conservative", "n_layers=3; hidden=128; max_neighbors=6; seed=11"));
-    with_norms(model);
+    mlff_model *model = model_of("orb-v3-conservative", "n_layers=3; hidden=128; max_neighbors=6; seed=11");
     for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
             if (p == MLFF_FLOAT64) continue;

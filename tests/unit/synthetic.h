@@ -34,6 +34,13 @@ SUPPORT void synthetic_wait(double us)
     for (int64_t start = mlff_clock_ns(); (double)(mlff_clock_ns() - start) < us * 1e3;) {}
 }
 
+/* The results of a force field without interactions. */
+SUPPORT void synthetic_nothing(const mlff_system *frame, unsigned wanted, double *energy, double *forces)
+{
+    if (energy) *energy = 0.0;
+    for (int i = 0; (wanted & MLFF_FORCES) && forces && i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
+}
+
 SUPPORT mlff_status synthetic_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
                                    double *stress)
 {

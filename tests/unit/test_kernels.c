@@ -63,8 +63,7 @@ static mlff_status planted_step(void *context, const mlff_system *frame, unsigne
     synthetic_wait(180);
     stage_ns[0] = 28500;
     stage_ns[1] = 36000;
-    if (energy) *energy = 0.0;
-    for (int i = 0; (wanted & MLFF_FORCES) && forces && i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
+    synthetic_nothing(frame, wanted, energy, forces);
     return MLFF_OK;
 }
 
@@ -185,8 +184,7 @@ static mlff_status divided_step(void *context, const mlff_system *frame, unsigne
     (void)context;
     (void)stress;
     synthetic_wait(100);
-    if (energy) *energy = 0.0;
-    for (int i = 0; (wanted & MLFF_FORCES) && forces && i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
+    synthetic_nothing(frame, wanted, energy, forces);
     return MLFF_OK;
 }
 

@@ -29,20 +29,17 @@ struct mlff_vibrator {
     size_t n, capacity;
 };
 
-// Elements whose bonds with one another are covalent, in molecules: metals and silicon have other springs.
-static bool is_nonmetal(int z)
+// Elements whose bonds with one another are that stiff: not metals, silicon and germanium.
+static bool has_stiff_bonds(int z)
 {
-    static const unsigned char nonmetals[] = {1, 5, 6, 7, 8, 9, 15, 16, 17, 34, 35, 53};
-    for (size_t k = 0; k < sizeof nonmetals; k++)
-        if (nonmetals[k] == z) return true;
-    return false;
+    return !element_is_metal(z) && z != 14 && z != 32;
 }
 
 static double largest_radius(const mlff_system *system)
 {
     double largest = 0;
     for (int i = 0; i < system->n_atoms; i++)
-        if (is_nonmetal(system->species[i])) largest = fmax(largest, covalent_radius(system->species[i]));
+        if (has_stiff_bonds(system->species[i])) largest = fmax(largest, covalent_radius(system->species[i]));
     return largest;
 }
 
@@ -63,7 +60,7 @@ static mlff_status find_bonds(mlff_vibrator *vibrator, double cutoff)
         for (int64_t p = pairs.first[i]; p < pairs.first[i + 1]; p++) {
             const int j = pairs.neighbor[p], a = system->species[i], b = system->species[j];
             const double *v = vectors + 3 * p, length = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
-            if (j <= i || !is_nonmetal(a) || !is_nonmetal(b)) continue;
+            if (j <= i || !has_stiff_bonds(a) || !has_stiff_bonds(b)) continue;
             if (length >= REACH * (covalent_radius(a) + covalent_radius(b))) continue;
             MLFF_TRY(base_grow(&vibrator->bonds, &vibrator->capacity, vibrator->n + 1, sizeof *vibrator->bonds, "bonds"));
             vibrator->bonds[vibrator->n++] = (bond){.atoms = {i, j}, .rest = {v[0], v[1], v[2]}, .length = length};

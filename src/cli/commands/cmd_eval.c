@@ -308,10 +308,9 @@ static mlff_status read_frame(evaluation *run, mlff_reader *reader, mlff_system 
     return MLFF_OK;
 }
 
-// A reader such as head has left, and there is no file.
 static bool is_unseen(const evaluation *run)
 {
-    return ferror(stdout) && !run->writer && (!run->to_json || run->json.file == stdout);
+    return cli_reader_left() && !run->writer && (!run->to_json || run->json.file == stdout);
 }
 
 static mlff_status evaluate(evaluation *run, mlff_reader *reader)

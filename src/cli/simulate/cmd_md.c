@@ -229,8 +229,7 @@ static mlff_status steps(simulation *run)
         if (run->checkpoint && run->n_done % run->checkpoint_every == 0)
             MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
         cli_progress_steps("md", run->n_done, run->n_steps, begun_ns);
-        // Nothing of the rest of the run would be seen: a reader such as head has left, and there is no file.
-        if (ferror(stdout) && !run->output && !run->checkpoint && !run->profile) {
+        if (cli_reader_left() && !run->output && !run->checkpoint && !run->profile) {
             run->n_steps = run->n_done;
             break;
         }

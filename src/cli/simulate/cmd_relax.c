@@ -123,7 +123,7 @@ static mlff_status next(void *context, mlff_system **system_out)
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
     if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
-    if (ferror(stdout) && !run->writer) { // a reader such as head has left, and there is no file
+    if (cli_reader_left() && !run->writer) {
         *system_out = NULL;
         return MLFF_OK;
     }

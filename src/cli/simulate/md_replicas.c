@@ -400,8 +400,7 @@ static mlff_status steps(replicas_run *run)
         if (line) MLFF_TRY(write_all(run, write_frame));
         if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(write_all(run, save));
         cli_progress_steps("md", run->n_done, task->n_steps, begun_ns);
-        run->unseen =
-            ferror(stdout) && !task->output && !task->checkpoint; // a reader such as head has left, and there is no file
+        run->unseen = cli_reader_left() && !task->output && !task->checkpoint;
     }
     MLFF_TRY(write_all(run, save));
 done:

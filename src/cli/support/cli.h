@@ -85,6 +85,8 @@ void cli_output_start(void);
 bool cli_quiet(bool keep_output);
 // Ends the output: what stdout did not take is a failure, and a reader that left ends the process by SIGPIPE. Returns the exit status.
 int cli_output_end(int exit_status);
+// Whether the reader of stdout, such as head, has left: a command that writes no file then has nothing more to do.
+bool cli_reader_left(void);
 // "mlff: <text>" on stderr, above the progress line.
 void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);
 // printf for texts that hold names or other text of files: control characters but line ends become '?', so that terminal escapes do

@@ -135,6 +135,11 @@ void cli_output_start(void)
     mlff_warning_handler_set(warn_once, NULL);
 }
 
+bool cli_reader_left(void)
+{
+    return ferror(stdout) != 0;
+}
+
 int cli_output_end(int exit_status)
 {
     cli_progress_clear();

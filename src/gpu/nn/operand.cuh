@@ -17,6 +17,10 @@ template <int NUMBERS> struct number_format {
      : (numbers) == GPU_NUMBER_TF32  ? f<GPU_NUMBER_TF32>(__VA_ARGS__)                                                           \
                                      : f<GPU_NUMBER_BF16>(__VA_ARGS__))
 
+/* Of all formats, until one fails: error = f<NUMBERS>(…). */
+#define FOR_EACH_NUMBERS(error, f, ...)                                                                                          \
+    for (int numbers_ = 0; numbers_ < 3 && (error) == 0; numbers_++) (error) = FOR_NUMBERS((gpu_number)numbers_, f, __VA_ARGS__)
+
 struct eight {
     float v[8];
 };

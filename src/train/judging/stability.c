@@ -157,7 +157,7 @@ done:
 // ---- bonds at high temperature --------------------------------------------------------------------------------------
 
 #define BOND_CHANGE 0.5 // Å
-// Of the sum of covalent radii. EMT at 500 K had 0.82 to 0.97 (a slab of copper); no structure that is sampled has closer atoms than 0.55.
+// Of the sum of covalent radii; no structure that is sampled has closer atoms than 0.55.
 #define CLOSEST_CONTACT 0.55
 #define FARTHEST_CONTACT 1.6
 

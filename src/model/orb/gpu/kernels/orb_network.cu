@@ -273,7 +273,7 @@ template <int NUMBERS> static int prepare_nodes(void)
 int orb_gpu_prepare_networks(void)
 {
     int error = 0;
-    for (int numbers = 0; numbers < 3 && error == 0; numbers++) error = FOR_NUMBERS((gpu_number)numbers, prepare_one, 0);
+    FOR_EACH_NUMBERS(error, prepare_one, 0);
     if (!error) error = prepare_nodes<GPU_NUMBER_TF32>();
     return error ? error : prepare_nodes<GPU_NUMBER_BF16>();
 }

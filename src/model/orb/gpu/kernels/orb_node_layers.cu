@@ -305,6 +305,6 @@ template <int NUMBERS> static int prepare_one(int unused)
 int orb_gpu_prepare_node_layers(void)
 {
     int error = 0;
-    for (int numbers = 0; numbers < 3 && error == 0; numbers++) error = FOR_NUMBERS((gpu_number)numbers, prepare_one, 0);
+    FOR_EACH_NUMBERS(error, prepare_one, 0);
     return error;
 }
