@@ -44,6 +44,7 @@ mlff_status weights_set(model_weights *weights, const char *key, const char *for
 mlff_status weights_copy(const model_weights *from, model_weights *to);
 const model_tensor *weights_find(const model_weights *weights, const char *name);
 const char *weights_get(const model_weights *weights, const char *key); /* NULL if absent */
+bool weights_is_true(const model_weights *weights, const char *key);
 /* safetensors: 8-byte little-endian length, JSON header, raw data. Strict; every number must be finite. */
 mlff_status weights_read(const char *path, model_weights *weights_out);
 /* The same from memory; `path` only names it in errors. */

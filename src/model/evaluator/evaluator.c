@@ -304,9 +304,8 @@ void evaluator_warn_of_charge(mlff_evaluator *e, const double *charges, int n_sy
     if (!charges || e->warned_of_charge) return;
     for (int s = 0; s < n_systems; s++) {
         if (!isfinite(charges[s]) || charges[s] == 0) continue;
-        const char *conditioned = weights_get(&e->model->file, "conditioned");
         e->warned_of_charge = true;
-        if (conditioned && strcmp(conditioned, "true") == 0) return;
+        if (weights_is_true(&e->model->file, "conditioned")) return;
         base_warn("system %d has a charge of %g e, which the model %s does not depend on: results are as without it (said once)",
                   s, charges[s], e->model->name);
         return;

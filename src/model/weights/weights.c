@@ -107,6 +107,12 @@ const char *weights_get(const model_weights *weights, const char *key)
     return NULL;
 }
 
+bool weights_is_true(const model_weights *weights, const char *key)
+{
+    const char *value = weights_get(weights, key);
+    return value && strcmp(value, "true") == 0;
+}
+
 mlff_status weights_copy(const model_weights *from, model_weights *to)
 {
     mlff_status status = MLFF_OK;

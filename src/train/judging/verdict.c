@@ -111,10 +111,26 @@ double verdict_largest_force(const mlff_system *system)
     return largest;
 }
 
-static mlff_status add_errors(const mlff_force_field *field, const mlff_system *system, double *forces, error_sums *sums)
+// Energy and forces by `field`; of the student also the stress (six components), where it has one and the structure a label of it.
+static mlff_status compute_labelled(const verdict_run *run, const mlff_force_field *field, const mlff_system *system,
+                                    double *energy, double *forces, double *stress)
 {
-    double energy;
-    mlff_status status = field->forces(field->context, system, &energy, forces);
+    int32_t first_atom[2];
+    mlff_batch batch;
+    const bool periodic = system->periodic[0] && system->periodic[1] && system->periodic[2];
+    stress[0] = NAN;
+    if (field != &run->student || !run->has_stress || !periodic || isnan(system->label_stress[0]))
+        return field->forces(field->context, system, energy, forces);
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(run->evaluator, &batch,
+                                  &(mlff_results){.energies = energy, .forces = forces, .stresses = stress});
+}
+
+static mlff_status add_errors(const verdict_run *run, const mlff_force_field *field, const mlff_system *system, double *forces,
+                              error_sums *sums)
+{
+    double energy, stress[6];
+    const mlff_status status = compute_labelled(run, field, system, &energy, forces, stress);
     if (status != MLFF_OK) return status;
     sums->n_structures++;
     if (!isnan(system->label_energy)) {
@@ -133,26 +149,12 @@ static mlff_status add_errors(const mlff_force_field *field, const mlff_system *
         sums->n_by_element[system->species[k / 3]]++;
         if (error > sums->worst) sums->worst = error;
     }
+    if (isnan(stress[0])) return MLFF_OK;
+    for (int k = 0; k < 6; k++) sums->stress_absolute += fabs(stress[k] - system->label_stress[k]);
+    sums->n_stresses++;
     return MLFF_OK;
 }
 
-// The student's, where it has a stress and the structure a label of it.
-static mlff_status add_stress_errors(const verdict_run *run, const mlff_system *system, error_sums *sums)
-{
-    double stress[6] = {0};
-    int32_t first_atom[2];
-    mlff_batch batch;
-    if (!run->has_stress || isnan(system->label_stress[0]) ||
-        !(system->periodic[0] && system->periodic[1] && system->periodic[2]))
-        return MLFF_OK;
-    mlff_batch_from_system(system, first_atom, &batch);
-    const mlff_status status = mlff_evaluator_compute(run->evaluator, &batch, &(mlff_results){.stresses = stress});
-    for (int k = 0; k < 6 && status == MLFF_OK; k++) sums->stress_absolute += fabs(stress[k] - system->label_stress[k]);
-    sums->n_stresses += status == MLFF_OK;
-    return status;
-}
-
-// "; by element H 12.1, C 20.3": mean absolute errors of forces, all of them kept, and as many as there is room for as text.
 static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *text, size_t bytes)
 {
     static const char *const more = ", …";
@@ -277,8 +279,7 @@ static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *fi
         MLFF_TRY(mlff_dataset_get(run->test, k, &system));
         MLFF_TRY(base_grow(&forces, &capacity, 3 * (size_t)system->n_atoms, sizeof *forces, "forces"));
         error_sums *sums = verdict_largest_force(system) > VERDICT_STRAINED ? strained : usual;
-        MLFF_TRY(add_errors(field, system, forces, sums));
-        if (field == &run->student) MLFF_TRY(add_stress_errors(run, system, sums));
+        MLFF_TRY(add_errors(run, field, system, forces, sums));
         mlff_system_destroy(system);
         system = NULL;
     }
