@@ -9,8 +9,6 @@ it whose atoms moved least beside the strain, where the strain or what the force
 `beyond` is the share of pairs whose energy changes by more than 5 times, or less than a fifth, of what the stress says; `deciles` are
 the first and last decile of the ratio and its median, and `ev_per_atom` is the median of the largest component of the stress times volume."""
 import json
-import platform
-import subprocess
 import sys
 
 import numpy as np
@@ -19,6 +17,7 @@ from ase.build import bulk
 from ase.calculators.emt import EMT
 from ase.md.nptberendsen import NPTBerendsen
 from ase.md.velocitydistribution import MaxwellBoltzmannDistribution
+from record import write_record
 
 GPA = 160.21766
 CASES = {  # structures, largest strain, displacement of atoms (standard deviation, Å), lattice constant, isotropic
@@ -105,12 +104,7 @@ def main():
         pairs = pairs_of(frames)
         results[name] = {error: judge(frames, pairs, scale) for error, scale in ERRORS.items()}
         print(name, json.dumps(results[name], ensure_ascii=False))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    record = {"command": "bench/distill/energies_and_stress.py bench/results/cpu-energies-and-stress.json", "commit": commit,
-              "machine": platform.machine(), "calculator": "EMT of ASE, copper, 32 atoms", "results": results}  # fmt: skip
-    with open(sys.argv[1], "w") as file:
-        json.dump(record, file, ensure_ascii=False, indent=1)
-        file.write("\n")
+    write_record(sys.argv[1], calculator="EMT of ASE, copper, 32 atoms", results=results)
 
 
 main()

@@ -8,14 +8,13 @@ src/train/data/dataset_stiffness.c warns by these numbers. `spring` is <F^2> sqr
 structures and the quartiles of energies; `of_20` is the range over parts of 20 structures, one after the other; `told` says whether `mlff train`
 warns of the set, and of the one whose forces are in kcal/mol/A. Relaxed sets are those of the samples above them, to 0.05 eV/A."""
 import collections
-import json
-import pathlib
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
 from energies_and_forces import KCAL, MODELS, read_frames
+from record import write_record
 
 LARGEST, FEWEST, LEAST_SPREAD = 700.0, 20, 5e-3
 
@@ -89,8 +88,7 @@ def main():
                 run("relax", teacher, samples, "-o", folder + "/relaxed.extxyz", "--fmax", "0.05", check=False)  # some fail
                 run("label", teacher, folder + "/relaxed.extxyz", "-o", labels)
                 rows.append(measure(mlff, folder, name + ", relaxed", read_frames(labels)))
-    command = "bench/distill/forces_and_spread.py MLFF OUT.json"
-    pathlib.Path(out).write_text(f'{{\n "command": "{command}",\n "rows": [\n  ' + ",\n  ".join(map(json.dumps, rows)) + "\n ]\n}\n")
+    write_record(out, rows=rows)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ import struct
 import subprocess
 import tempfile
 
+from record import write_record
+
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
-FACTORS = (1.0, 1.02, 1.05, 1.1, 1.2)
+FACTORS = (1.0, 1.02, 1.05, 1.1)
 LENGTHS_PS = (2, 6, 20)  # of each of the two
 
 
@@ -68,7 +70,7 @@ def main():
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     if arguments.output:
-        pathlib.Path(arguments.output).write_text(json.dumps(rows, indent=1) + "\n")
+        write_record(arguments.output, permutation_test=rows)
 
 
 main()

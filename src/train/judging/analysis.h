@@ -20,6 +20,14 @@ void distance_histogram_free(distance_histogram *histogram);
 /* Half the sum of |a/Σa - b/Σb|: 0 for equal, 1 for disjoint distributions. */
 double analysis_distance(const double *a, const double *b, int n);
 
+/* The slope of n values against their index, half of its 99 % interval (NaN of fewer than 20 values), and whether the interval lies on one side of
+ * ± limit. */
+typedef struct analysis_slope {
+    double slope, half;
+    bool decided;
+} analysis_slope;
+analysis_slope analysis_drift(const double *values, int64_t n, double limit);
+
 /* Pairs of atoms closer than 1.25 times the sum of their covalent radii: the bonds of a molecule at rest. Where one of the two is a metal
  * they are contacts, which have no length to keep: atoms of a hot metal vibrate by 1 Å against each other, diffuse and melt. */
 typedef struct bond_list {

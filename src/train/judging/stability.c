@@ -84,27 +84,11 @@ static bool of_dynamics(mlff_status status)
 
 // ---- conservation of energy -----------------------------------------------------------------------------------------
 
-typedef struct energies {
-    double *value;
-} energies;
-
 static mlff_status take_energy(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state)
 {
     (void)system;
-    ((energies *)context)->value[k] = state->conserved_energy;
+    ((double *)context)[k] = state->conserved_energy;
     return MLFF_OK;
-}
-
-// Slope of the first n energies and the half width of its 95 % interval, eV/atom/ps.
-static void slope_of(const verdict_run *run, const energies *conserved, int64_t n, int n_atoms, double *slope_out,
-                     double *half_out)
-{
-    const double scale = 1e3 / (EVERY * run->verdict->options.timestep_fs * n_atoms);
-    *slope_out = *half_out = NAN;
-    if (n < 20) return;
-    base_slope(NULL, conserved->value, n, 10, slope_out, half_out);
-    *slope_out *= scale;
-    *half_out *= scale;
 }
 
 // An interval that holds the limit says nothing. The run is then made longer, up to LONGEST times what was asked for.
@@ -114,43 +98,41 @@ mlff_status verdict_nve(const verdict_run *run)
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
     const int64_t n = samples_of(run, o->nve_ps);
+    const double sample_ps = EVERY * o->timestep_fs * 1e-3, per_atom = 1.0 / (run->start->n_atoms * sample_ps);
     trajectory t = {0};
-    energies conserved = {base_alloc((size_t)n, LONGEST * sizeof(double), "energies")};
-    double slope = NAN, half = NAN;
+    double *energies = base_alloc((size_t)n, LONGEST * sizeof *energies, "energies");
+    analysis_slope drift = {NAN, NAN, false};
     int64_t done = 0, part = 0;
-    bool decided = false;
-    if (!conserved.value) return MLFF_ERR_MEMORY;
+    if (!energies) return MLFF_ERR_MEMORY;
     MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->temperature_kelvin, o->seed, "NVE: equilibration", &t));
     status = sample(run, &t, samples_of(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &part);
     if (status == MLFF_OK) {
         MLFF_TRY(begin_dynamics(run, &run->student, MLFF_NVE, o->temperature_kelvin, o->seed, &t));
         t.what = "NVE";
     }
-    for (int64_t end = n; status == MLFF_OK && !decided && end <= LONGEST * n; end *= 2) {
-        energies next = {conserved.value + done};
-        status = sample(run, &t, end - done, take_energy, &next, &part);
+    for (int64_t end = n; status == MLFF_OK && !drift.decided && end <= LONGEST * n; end *= 2) {
+        status = sample(run, &t, end - done, take_energy, energies + done, &part);
         done += part;
-        slope_of(run, &conserved, done, t.system->n_atoms, &slope, &half);
-        decided = fabs(slope) + half <= o->max_drift || fabs(slope) - half > o->max_drift;
+        drift = analysis_drift(energies, done, o->max_drift / per_atom);
     }
     if (status != MLFF_OK && !of_dynamics(status)) goto done;
-    const double ran_ps = (double)done * EVERY * o->timestep_fs * 1e-3;
-    mlff_bar *bar =
-        verdict_add(run->verdict, "stability.nve", "meV/atom/ps", 1e3 * fabs(slope), 1e3 * half, 1e3 * o->max_drift, 0);
+    const double slope = 1e3 * fabs(drift.slope) * per_atom, half = 1e3 * drift.half * per_atom,
+                 ran_ps = (double)done * sample_ps;
+    mlff_bar *bar = verdict_add(run->verdict, "stability.nve", "meV/atom/ps", slope, half, 1e3 * o->max_drift, 0);
     if (status != MLFF_OK) {
         bar->state = MLFF_BAR_FAILED;
         verdict_say(bar, "the run ended after %.2f ps: %s", ran_ps, mlff_last_error());
     } else {
-        if (!decided) bar->state = MLFF_BAR_NOT_MEASURED;
+        if (!drift.decided) bar->state = MLFF_BAR_NOT_MEASURED;
         char interval[40] = "";
-        if (isfinite(half)) base_format(interval, sizeof interval, " (± %.2g meV/atom/ps, 95 %%)", 1e3 * half);
+        if (isfinite(half)) base_format(interval, sizeof interval, " (± %.2g meV/atom/ps, 99 %%)", half);
         verdict_say(bar, "slope of the total energy%s over %g ps of NVE at %g K, timestep %g fs%s", interval, ran_ps,
-                    o->temperature_kelvin, o->timestep_fs, decided ? "" : "; too short to tell: a longer run decides");
+                    o->temperature_kelvin, o->timestep_fs, drift.decided ? "" : "; too short to tell: a longer run decides");
     }
     status = MLFF_OK;
 done:
     trajectory_free(&t);
-    base_free(conserved.value);
+    base_free(energies);
     return status;
 }
 
