@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Orb on the CPU, ours against orb-models, interleaved: in each round, for each model and structure, `mlff eval` and then the package, both
-with --threads threads, energy and forces of the same frames, random weights of the published sizes, the package's first call left out. The package
+with --threads threads, energy and forces of the same frames, ours in --precision (float32, bf16), random weights of the published sizes, the package's first call left out. The package
 runs eager, float32, with graphs made beforehand and not counted; ours includes the neighbor search. Quoted are the median and the smallest
 of the times: ours of whole runs, the package's of single calls.
 
-Usage: bench/orb_peer.py --mlff build/bin/mlff --python PYTHON [--models orb-v2,…] [--rounds 3] [--frames 6] [--threads 2] [-o OUT.json]
+Usage: bench/orb_peer.py --mlff build/bin/mlff --python PYTHON [--models orb-v2,…] [--rounds 3] [--frames 6] [--threads 2]
+[--precision float32] [-o OUT.json]
 PYTHON has orb-models, which runs this file with --peer. Structures: benzene (12 atoms) and silicon (64 atoms, displaced by 0.1 Å)."""
 import argparse, datetime, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -59,7 +60,8 @@ def ours(a, folder, model, case):
     path, out = os.path.join(folder, model + ".safetensors"), os.path.join(folder, "out.json")
     if not os.path.exists(path):
         subprocess.run([a.mlff, "new", "--arch", model, "-o", path], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([a.mlff, "eval", path, os.path.join(folder, case + ".xyz"), "--device", "cpu", "--threads", str(a.threads), "--json", out],
+    subprocess.run([a.mlff, "eval", path, os.path.join(folder, case + ".xyz"), "--device", "cpu", "--threads", str(a.threads), "--precision", a.precision,
+                    "--json", out],
                    check=True, stdout=subprocess.DEVNULL)  # fmt: skip
     summary = json.load(open(out))["summary"]
     return 1e3 * summary["compute_time_s"] / summary["n_frames"]
@@ -73,6 +75,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--frames", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32", help="of mlff; orb-models always in float32")
     parser.add_argument("-o", "--output")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -108,9 +111,9 @@ def main():
               f"({min(y):8.1f}) ms   ratio {ratios[0]:5.1f} ({ratios[1]:5.1f}), goal {GOAL}")  # fmt: skip
     if a.output:
         with open(a.output, "w") as f:
-            json.dump({"what": "Orb on the CPU, energy + forces, 20 neighbors, random weights; ours with neighbor search, orb-models eager with its "
-                               "graph given", "date": str(datetime.date.today()), "processor": processor(), "threads": a.threads,
-                       "command": " ".join(["bench/orb_peer.py", f"--rounds {a.rounds} --frames {a.frames} --threads {a.threads}"]),
+            json.dump({"what": f"Orb on the CPU, energy + forces, 20 neighbors, random weights; ours in {a.precision} with neighbor search, orb-models "
+                               "eager in float32 with its graph given", "date": str(datetime.date.today()), "processor": processor(), "threads": a.threads,
+                       "command": " ".join(["bench/orb_peer.py", f"--rounds {a.rounds} --frames {a.frames} --threads {a.threads} --precision {a.precision}"]),
                        "packages": {k: about[CASES[0]][k] for k in ("torch", "orb-models")}, "rows": rows}, f, indent=1)  # fmt: skip
             f.write("\n")
 

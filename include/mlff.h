@@ -28,7 +28,7 @@ typedef enum mlff_precision {
     MLFF_FLOAT64 = 2, /* the reference */
     /* Fast modes of GPUs: operands of matrix products are rounded, sums are float32. Not for every model (MLFF_ERR_UNSUPPORTED). */
     MLFF_TF32 = 3, /* operands of 11 significant bits: NVIDIA's TF32, or scaled IEEE half precision, which has as many */
-    MLFF_BF16 = 4  /* operands of 8 significant bits: bfloat16 */
+    MLFF_BF16 = 4  /* operands of 8 significant bits: bfloat16; of Orb on the CPU too, where the processor has AVX512-BF16 */
 } mlff_precision;
 
 /* Loads a model file (safetensors, written by mlff_model_save). A text that is no path of a file and has no "/" is a name:

@@ -49,6 +49,17 @@ const char *const *mlff_cpu_paths(void)
 #endif
 }
 
+// Intel's Architecture Instruction Set Extensions: leaf 7, subleaf 1, EAX, bit 5. The instructions use what "avx512" checks.
+bool cpu_has_bfloat16(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return strcmp(mlff_cpu_paths()[0], "avx512") == 0 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
+#else
+    return false;
+#endif
+}
+
 mlff_status cpu_path_choose(const char *wanted, const char **path_out)
 {
     const char *origin = "cpu_path";

@@ -3,10 +3,15 @@
 #ifndef CPU_H
 #define CPU_H
 
+#include <stdbool.h>
+
 #include "mlff.h"
 
 /* `wanted`, else the environment variable MLFF_CPU, else the best; the name is static. */
 mlff_status cpu_path_choose(const char *wanted, const char **path_out);
+
+/* This processor has the path "avx512" and products of bfloat16 (AVX512-BF16). */
+bool cpu_has_bfloat16(void);
 
 /* From here on this thread takes subnormal operands and results (below 1.2e-38 in float32) as 0, until cpu_rounding_restore with the
  * value returned. On Intel's processors an instruction that meets one takes some 150 cycles. */

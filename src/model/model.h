@@ -158,7 +158,7 @@ struct model_backend {
 };
 
 typedef struct cpu_options {
-    mlff_precision precision; /* MLFF_FLOAT32 or MLFF_FLOAT64 */
+    mlff_precision precision; /* MLFF_FLOAT32, MLFF_FLOAT64 or, of an architecture with cpu_bfloat16, MLFF_BF16 */
     int n_threads;
     const char *path; /* "avx512" … */
     const mlff_halo *halo;
@@ -177,6 +177,7 @@ typedef struct model_published {
 struct model_architecture {
     const char *name, *title, *reference;
     size_t parameters_bytes; /* of model->parameters, checked against the plugin's */
+    bool cpu_bfloat16;       /* runs with products of bfloat16 on the CPU too, where the processor has them */
     bool ensemble;           /* its models have members (n_members, possibly 1) that can be run one by one */
     /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
     mlff_status (*load)(mlff_model *model);

@@ -23,5 +23,6 @@
     }
 #endif
 KERNEL_TABLES(nn_kernels)
+KERNEL_TABLES(nn_bfloat16_kernels)
 KERNEL_TABLES(nn_gradient_kernels)
 KERNEL_TABLES(nn_segment_kernels)

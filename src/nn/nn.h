@@ -19,26 +19,39 @@ typedef struct nn_rows {
     int first, count;
 } nn_rows;
 
+/* Copies the k × n matrix b[k][n] into panels that a product reads in order; both padded to NN_PAD columns. */
+typedef void nn_pack(int k, int n, const float *b, float *packed);
+/* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += … ; the order of each sum is that of k, whatever m is, so a row's bits do
+ * not depend on other rows. */
+typedef void nn_product(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
+                        int accumulate);
+
+/* x[i] = act(x[i]) and, where given, derivative[i] = act'(x[i]); n is a multiple of NN_PAD. */
+typedef void nn_activate(enum nn_activation kind, size_t n, float *x, float *derivative);
+
 typedef struct nn_kernels {
     const char *path;
-    /* Copies the k × n matrix b[k][n] into panels that product() reads in order; both paddded to NN_PAD columns. */
-    void (*pack)(int k, int n, const float *b, float *packed);
-    /* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += … ; the order of each sum is that of k, whatever
-     * m is, so a row's bits do not depend on other rows. */
-    void (*product)(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
-                    int accumulate);
+    nn_pack *pack;
+    nn_product *product;
     /* The same as a sum of parts of 32 columns each: rounding errors grow with the number of terms of a part and the number of parts, not
      * with k. 2 to 5 % slower (k = 256 to 1024); a row's bits do not depend on other rows either. */
-    void (*product_in_parts)(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c,
-                             int ldc, int accumulate);
+    nn_product *product_in_parts;
     /* The same as product where a has columns for some rows of the k × n matrix only, those of `rows`, one after the other. */
     void (*product_rows)(int m, int n, int k, int n_runs, const nn_rows *rows, const float *a, int lda, const float *packed,
                          const float *bias, float *c, int ldc, int accumulate);
-    /* x[i] = act(x[i]) and, where given, derivative[i] = act'(x[i]); n is a multiple of NN_PAD. */
-    void (*activate)(enum nn_activation kind, size_t n, float *x, float *derivative);
+    nn_activate *activate;
 } nn_kernels;
 /* `path` is one of mlff_cpu_paths(). */
 const nn_kernels *nn_kernels_get(const char *path);
+
+/* Products with operands rounded to bfloat16 (8 bits) and sums in float32, at twice the rate of float32; k is a multiple of NN_PAD, and
+ * `packed` holds two numbers a float. NULL where the path has none; the processor must have AVX512-BF16 (cpu_has_bfloat16). */
+typedef struct nn_bfloat16_kernels {
+    nn_pack *pack;
+    nn_product *product;
+    nn_activate *activate; /* SiLU and the shifted softplus, to 1e-4 */
+} nn_bfloat16_kernels;
+const nn_bfloat16_kernels *nn_bfloat16_kernels_get(const char *path);
 
 /* n_columns functions of one variable on [0, end], as quintic B-splines on uniform knots:
  *   f_c(x) = Σ_{k<6} w_k(t) coefficient[knot + k][c],   x = (knot + t) · end / n_intervals

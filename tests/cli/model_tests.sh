@@ -102,6 +102,10 @@ test_eval() {
     run 0 eval model.safetensors three.xyz --json result.json -o result.extxyz
     says '3 frames' && says 'untrained'
     refused 1 'tf32 is a fast mode of GPUs' eval model.safetensors water.xyz --device cpu --precision tf32
+    refused 1 'bf16 of PaiNN is a fast mode of GPUs' eval model.safetensors water.xyz --device cpu --precision bf16
+    run 0 new --arch orb-v2 --features 16 --hidden 16 --layers 1 -o orb.safetensors
+    MLFF_CPU=portable refused 1 'bf16 on the CPU takes AVX-512 .*, which portable lacks; use float32' \
+        eval orb.safetensors water.xyz --device cpu --precision bf16
     is "$(value result.json frames)" 3 "number of frames"
     is "$(value result.json frames.0.n_atoms)" 3 n_atoms
     is "$(value result.json frames.2.forces_ev_per_ang)" 3 "number of forces"

@@ -7,6 +7,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "device/cpu.h"
 #include "model/model.h"
 #include "support.h"
 
@@ -176,6 +177,14 @@ static void float32_is_within_its_rounding(void **state)
 {
     (void)state;
     for (int m = 0; m < N_MODELS; m++) check_model(models[m], MLFF_FLOAT32, 2e-5);
+}
+
+// Operands of 8 bits: 2e-3 a product. 0.02 of the largest force, twice what was measured.
+static void bfloat16_is_within_its_rounding(void **state)
+{
+    (void)state;
+    if (!cpu_has_bfloat16()) skip();
+    for (int m = 0; m < N_MODELS; m++) check_model(models[m], MLFF_BF16, 0.02);
 }
 
 // Squares of the difference of the forces in float32 and float64, and of the forces, added to sum[2].
@@ -370,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(float64_is_that_of_orb_models),
         cmocka_unit_test(float32_is_within_its_rounding),
+        cmocka_unit_test(bfloat16_is_within_its_rounding),
         cmocka_unit_test(the_size_of_the_published_model),
         cmocka_unit_test(float32_of_a_crystal_keeps_its_digits),
         cmocka_unit_test(charge_and_spin_are_required_where_they_matter),

@@ -2,6 +2,7 @@
 // Dense layers, activations and spline tables of every CPU path against plain float64.
 #include "support.h"
 
+#include "device/cpu.h"
 #include "nn/nn.h"
 
 static void random_fill(float *x, size_t n, uint64_t seed)
@@ -98,6 +99,56 @@ static void test_product_in_parts(void **state)
     base_free(bias);
 }
 
+// x rounded to 8 bits, ties to even.
+static double bfloat16(float x)
+{
+    int exponent;
+    const double fraction = frexp((double)x, &exponent);
+    return ldexp(nearbyint(fraction * 256), exponent - 8);
+}
+
+// Rows around the blocks of 24 and 6, columns around panels of 64, more terms than are rounded at a time (1024).
+static void test_bfloat16_product(void **state)
+{
+    (void)state;
+    if (!cpu_has_bfloat16()) skip();
+    static const int ms[] = {1, 5, 6, 9, 24, 25, 53}, ns[] = {16, 48, 64, 112, 128}, ks[] = {16, 48, 1024, 1040};
+    enum { M = 53, N = 128, K = 1040 };
+    const nn_bfloat16_kernels *nn = nn_bfloat16_kernels_get("avx512");
+    float *a = base_alloc(M * K, 4, "a"), *b = base_alloc(K * N, 4, "b"), *bias = base_alloc(N, 4, "b"),
+          *packed = base_alloc(K * N / 2, 4, "p"), *c = base_alloc(M * N, 4, "c"), *row = base_alloc(N, 4, "c");
+    double *terms = base_alloc(M * K, sizeof *terms, "a"), *factors = base_alloc(K * N, sizeof *factors, "b");
+    random_fill(a, M * K, 1);
+    random_fill(b, K * N, 2);
+    random_fill(bias, N, 3);
+    for (size_t i = 0; i < M * K; i++) terms[i] = bfloat16(a[i]);
+    for (size_t i = 0; i < K * N; i++) factors[i] = bfloat16(b[i]);
+    for (size_t shape = 0; shape < 7 * 5 * 4; shape++) {
+        const int m = ms[shape % 7], n = ns[shape / 7 % 5], k = ks[shape / 35];
+        nn->pack(k, n, b, packed);
+        nn->product(m, n, k, a, K, packed, bias, c, N, 0);
+        nn->product(1, n, k, a + (size_t)(m - 1) * K, K, packed, bias, row, N, 0); // a row's bits do not depend on other rows
+        assert_memory_equal(row, c + (size_t)(m - 1) * N, sizeof *row * (size_t)n);
+        nn->product(m, n, k, a, K, packed, NULL, c, N, 1); // now bias + 2 a b
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < n; j++) {
+                double sum = bias[j], size = fabs(bias[j]);
+                for (int l = 0; l < k; l++) {
+                    const double term = 2 * terms[(size_t)i * K + (size_t)l] * factors[(size_t)l * (size_t)n + (size_t)j];
+                    sum += term;
+                    size += fabs(term);
+                }
+                if (fabs(c[(size_t)i * N + (size_t)j] - sum) > 1.2e-7 * (4 + sqrt(k)) * size) // as of test_product
+                    fail_msg("m %d n %d k %d row %d column %d: %g, expected %g", m, n, k, i, j, c[(size_t)i * N + (size_t)j],
+                             sum);
+            }
+    }
+    float *arrays[] = {a, b, bias, packed, c, row};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+    base_free(terms);
+    base_free(factors);
+}
+
 // Columns of a for some rows of b only: the same bits as with zeros for the others.
 static void test_product_rows(void **state)
 {
@@ -122,34 +173,43 @@ static void test_product_rows(void **state)
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
 }
 
-// Values at ordinary and extreme inputs; 3e-7 is two roundings beyond that of exp.
+// Values at ordinary and extreme inputs x[n], against `tolerance` of max(1, |x|) and, of derivatives, four times that.
+static void check_activation(const char *name, nn_activate *activate, enum nn_activation kind, int n, const float *x,
+                             double tolerance)
+{
+    float *y = base_alloc((size_t)n, 4, "y"), *slope = base_alloc((size_t)n, 4, "slope");
+    memcpy(y, x, (size_t)n * sizeof *x);
+    activate(kind, (size_t)n, y, slope);
+    for (int i = 0; i < n; i++) {
+        double v = x[i], s = 1 / (1 + exp(-v)), value, derivative;
+        value = kind == NN_SILU ? v * s : fmax(v, 0) + log1p(exp(-fabs(v))) - log(2);
+        derivative = kind == NN_SILU ? s * (1 + v * (1 - s)) : s;
+        if (kind == NN_CELU) {
+            value = v > 0 ? v : 0.1 * expm1(10 * v);
+            derivative = v > 0 ? 1 : exp(10 * v);
+        }
+        if (!(fabs(y[i] - value) <= tolerance * fmax(1, fabs(v)) && fabs(slope[i] - derivative) <= 4 * tolerance))
+            fail_msg("%s kind %d x %g: %g %g, expected %g %g", name, (int)kind, v, y[i], slope[i], value, derivative);
+    }
+    base_free(y);
+    base_free(slope);
+}
+
+// 3e-7 is two roundings beyond that of exp; 1e-4 is 14 bits, where a rounding to 8 follows.
 static void test_activate(void **state)
 {
     (void)state;
     enum { N = 4096 };
-    float *x = base_alloc(N, 4, "x"), *y = base_alloc(N, 4, "y"), *slope = base_alloc(N, 4, "slope");
+    float *x = base_alloc(N, 4, "x");
     for (int i = 0; i < N; i++) x[i] = (float)(30.0 * base_random_normal(7, 0, i) * pow(base_random_uniform(7, 1, i), 3));
     const float extremes[] = {0, -0.0f, 1e-30f, -1e-30f, 88, -88, 1000, -1000, 1e30f, -1e30f};
     memcpy(x, extremes, sizeof extremes);
     for (const char *const *path = mlff_cpu_paths(); *path; path++)
-        for (int kind = NN_SILU; kind <= NN_CELU; kind++) {
-            memcpy(y, x, N * sizeof *x);
-            nn_kernels_get(*path)->activate((enum nn_activation)kind, N, y, slope);
-            for (int i = 0; i < N; i++) {
-                double v = x[i], s = 1 / (1 + exp(-v)), value, derivative;
-                value = kind == NN_SILU ? v * s : fmax(v, 0) + log1p(exp(-fabs(v))) - log(2);
-                derivative = kind == NN_SILU ? s * (1 + v * (1 - s)) : s;
-                if (kind == NN_CELU) {
-                    value = v > 0 ? v : 0.1 * expm1(10 * v);
-                    derivative = v > 0 ? 1 : exp(10 * v);
-                }
-                if (fabs(y[i] - value) > 3e-7 * fmax(1, fabs(v)) || fabs(slope[i] - derivative) > 1e-6)
-                    fail_msg("%s kind %d x %g: %g %g, expected %g %g", *path, kind, v, y[i], slope[i], value, derivative);
-            }
-        }
+        for (int kind = NN_SILU; kind <= NN_CELU; kind++)
+            check_activation(*path, nn_kernels_get(*path)->activate, (enum nn_activation)kind, N, x, 3e-7);
+    for (int kind = NN_SILU; cpu_has_bfloat16() && kind <= NN_SHIFTED_SOFTPLUS; kind++)
+        check_activation("bfloat16", nn_bfloat16_kernels_get("avx512")->activate, (enum nn_activation)kind, N, x, 1e-4);
     base_free(x);
-    base_free(y);
-    base_free(slope);
 }
 
 static void waves(void *context, double x, double *f)
@@ -190,8 +250,8 @@ static void test_spline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product), cmocka_unit_test(test_product_in_parts),
-                                       cmocka_unit_test(test_product_rows), cmocka_unit_test(test_activate),
-                                       cmocka_unit_test(test_spline)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),      cmocka_unit_test(test_product_in_parts),
+                                       cmocka_unit_test(test_product_rows), cmocka_unit_test(test_bfloat16_product),
+                                       cmocka_unit_test(test_activate),     cmocka_unit_test(test_spline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

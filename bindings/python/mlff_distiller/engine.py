@@ -238,7 +238,7 @@ class Evaluator:
         model: a Model, or the path of a model file.
         device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU. Several, as "cuda:0,1": a system is divided
             among them in space, the systems of a batch are handed out.
-        precision: "float32", "float64" (the reference, on the CPU), or, on a GPU, "tf32" or "bf16".
+        precision: "float32", "float64" (the reference, on the CPU), on a GPU "tf32" or "bf16", and "bf16" of Orb on the CPU.
         skin: Å, of the neighbor list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
         cpu_path: "avx512", "avx2", "portable"; None takes the best there is.

@@ -23,12 +23,12 @@ typedef struct measured {
     double rms, worst; // of the difference, in units of the rms force
 } measured;
 
+enum { N_ROWS = 5 };
 typedef struct measurement {
     mlff_system *system;
     char formula[64];
-    measured rows[4];
+    measured rows[N_ROWS];
 } measurement;
-enum { N_ROWS = 4 };
 
 static bool knows(const mlff_model_info *info, const mlff_system *system)
 {
@@ -91,6 +91,7 @@ done:
 static mlff_status measure(const mlff_model *model, const mlff_model_info *info, const char *name, measurement *m)
 {
     static const measured rows[N_ROWS] = {{.device = MLFF_CPU, .precision = MLFF_FLOAT32, .name = "float32"},
+                                          {.device = MLFF_CPU, .precision = MLFF_BF16, .name = "bf16"},
                                           {.device = MLFF_CUDA, .precision = MLFF_FLOAT32, .name = "float32"},
                                           {.device = MLFF_CUDA, .precision = MLFF_TF32, .name = "tf32"},
                                           {.device = MLFF_CUDA, .precision = MLFF_BF16, .name = "bf16"}};
@@ -195,7 +196,8 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     if (m)
         print_measured(m);
     else
-        puts("  precisions       float64 and float32, on a GPU float32, tf32 and bf16; --precisions measures their force errors");
+        puts("  precisions       float64 and float32, of Orb bf16, on a GPU float32, tf32 and bf16; --precisions measures their "
+             "force errors");
     puts("  metadata");
     const char *key, *value;
     for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)

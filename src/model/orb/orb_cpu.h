@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* orb_cpu.h: Orb in float32 on the CPU: packed weights and buffers, shared by orb_cpu*.c. Widths are padded to NN_PAD:
+/* orb_cpu.h: Orb in float32 on the CPU, with products in float32 or bfloat16: packed weights and buffers, shared by orb_cpu*.c. Widths are padded to NN_PAD:
  * F features, H hidden, D edge inputs. */
 #ifndef ORB_CPU_H
 #define ORB_CPU_H
@@ -10,7 +10,7 @@
 
 enum { ORB_BLOCK = 96 }; /* rows that go through a network together: 16 blocks of 6 rows of a matrix product */
 
-/* Packed for nn_kernels.product; *_back are the transposed products of the reverse pass, NULL where forces are direct. */
+/* Packed for orb_cpu.product; *_back are the transposed products of the reverse pass, NULL where forces are direct. */
 typedef struct orb_cpu_mlp {
     int n_in; /* padded */
     float *W1, *W2, *W3, *b1, *b2, *b3;
@@ -40,7 +40,10 @@ typedef struct orb_cpu {
     model_backend backend;
     orb_parameters parameters;
     mlff_stage *stages;
-    const nn_kernels *nn;
+    nn_pack *pack; /* these three of float32, with sums in parts, or of bfloat16 */
+    nn_product *product;
+    nn_activate *activate;
+    int packed; /* weights in a packed float: 2 of bfloat16 */
     const nn_segment_kernels *segment;
     enum nn_activation activation;
     int F, H, D, head, n_threads;
@@ -96,7 +99,7 @@ void orb_cpu_mlp_backward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, con
                           int row, float *scratch, float *h_bar);
 /* The reverse pass, after a barrier behind the readout: orb_cpu_gradient.c. */
 void orb_cpu_backward(const orb_run *run, const team_member *member);
-/* float32, fast. */
+/* float32, or bfloat16 where the path and the processor have its products; else MLFF_ERR_UNSUPPORTED. */
 mlff_status orb_cpu_create(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
 
 #endif
