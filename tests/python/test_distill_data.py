@@ -16,7 +16,7 @@ from support import scratch, untrained, untrained_path
 from mlff_distiller.analysis import analyze
 from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, seeds_from_smiles, select
 from mlff_distiller.engine import Evaluator, Model
-from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError
+from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
 from mlff_distiller.isolation import IsolatedCalculator
 from mlff_distiller.models import StudentCalculator
 
@@ -31,6 +31,14 @@ class Moody(EMT):
         if len(atoms) > 8:
             raise RuntimeError("too large")
         super().calculate(atoms, *arguments, **keywords)
+
+
+class Smeared(EMT):
+    """EMT whose free energy is that of EMT's forces, and whose energy another, as of DFT with electrons at a temperature."""
+
+    def calculate(self, *arguments, **keywords):
+        super().calculate(*arguments, **keywords)
+        self.results["energy"] += 0.25
 
 
 def copper(n=4):
@@ -187,7 +195,8 @@ class Labels(unittest.TestCase):
 
             def calculate(self, atoms=None, *arguments, **keywords):
                 super().calculate(atoms, *arguments, **keywords)
-                self.results["energy"] += atoms.info.get("spin", 1)
+                for name in ("energy", "free_energy"):
+                    self.results[name] += atoms.info.get("spin", 1)
 
         frames = copper(1) * 3
         frames = [atoms.copy() for atoms in frames]
@@ -215,6 +224,17 @@ class Labels(unittest.TestCase):
         path = scratch("fixed.labels")
         label_with_calculator(EMT(), [atoms], path)
         np.testing.assert_allclose(Dataset.read(path)[0].get_forces(), expected, atol=1e-10)
+
+    def test_energy_is_that_of_the_forces(self):
+        frames = copper(2)
+        for by, path in ((label, "smeared.labels"), (label_with_calculator, "smeared-python.labels")):
+            with self.assertWarnsRegex(MlffWarning, "leave free_energy out if energy is meant"):
+                by(Smeared(), frames, scratch(path))
+        for path in ("smeared.labels", "smeared-python.labels"):
+            for atoms, labelled in zip(frames, Dataset.read(scratch(path)), strict=True):
+                atoms.calc = EMT()
+                # energies of elements are taken out and added again, which rounds
+                self.assertAlmostEqual(labelled.get_potential_energy(), atoms.get_potential_energy(), delta=1e-9)
 
     def test_labels_that_cannot_be_trained_on(self):
         class Wrong(EMT):
@@ -304,6 +324,20 @@ class Datasets(unittest.TestCase):
             data.add(second, energy=0.0, forces=np.zeros((3, 4)))
         self.assertEqual(len(data), 1)
         self.assertIsNone(analyze([first, second]).energies)
+
+    def test_results_with_two_energies(self):
+        data, atoms = Dataset(), copper(1)[0]
+        atoms.calc = Smeared()
+        forces, free_energy = atoms.get_forces(), atoms.calc.results["free_energy"]
+        with self.assertWarnsRegex(MlffWarning, "leave free_energy out if energy is meant"):
+            data.add(atoms)
+        data.add(atoms, energy=free_energy + 0.25, forces=forces)
+        atoms.calc = EMT()
+        atoms.get_forces()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            data.add(atoms)  # its two energies are the same
+        self.assertEqual([frame.get_potential_energy() - free_energy for frame in data], [0.0, 0.25, 0.0])
 
     def test_database(self):
         path = str(scratch("frames.db"))

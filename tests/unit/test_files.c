@@ -46,7 +46,7 @@ static void reads_comments(void **state)
         "lattice='1 2 3 4 5 7 7 8 10' PBC='1 0 1' charge=-1 spin=2 energy=-1.5",
         "flag LATTICE={1 2 3 4 5 7 7 8 10} pbc={True False True} free_energy=-1.5 total_charge=-1 multiplicity=2.0",
         "Lattice=[[1, 2, 3], [4, 5, 7], [7, 8, 10]] pbc=[T, F, T] energy = -1.5 config=\"a=b \\\" energy=7\" charge= -1 spin =2",
-        "free_energy=-9 Lattice=\"1,2,3,4,5,7,7,8,10\" energy=-1.5 pbc=\".true. .false. .TRUE.\" charge=-1 spin=2 note=it's",
+        "energy=-9 Lattice=\"1,2,3,4,5,7,7,8,10\" free_energy=-1.5 pbc=\".true. .false. .TRUE.\" charge=-1 spin=2 note=it's",
     };
     for (size_t k = 0; k < sizeof comments / sizeof comments[0]; k++) {
         char text[512];
@@ -244,6 +244,41 @@ static void warns_of_labels_of_other_names(void **state)
         mlff_system_destroy(read_text("a.xyz", text));
         assert_int_equal(n_warnings, cases[k].told != NULL);
         if (cases[k].told) assert_string_equal(warning, cases[k].told);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+}
+
+// Forces belong to the free energy: it is the label, in any order, and a difference is told once.
+static void reads_the_energy_of_the_forces(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *energies;
+        double label;
+        bool told;
+    } cases[] = {
+        {"energy=-1.25 free_energy=-1.5", -1.5, true},
+        {"free_energy=-1.5 energy=-1.25", -1.5, true},
+        {"energy=-1.5 free_energy=-1.5", -1.5, false},
+        {"energy=-1.4999996 free_energy=-1.5", -1.5, false},
+        {"energy=-1.25", -1.25, false},
+        {"free_energy=-1.5", -1.5, false},
+        {"energy=-1.25 electronic_free_energy=-1.5", -1.25, false},
+    };
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char text[400];
+        n_warnings = 0;
+        for (int f = 0, length = 0; f < 2; f++)
+            length += snprintf(text + length, sizeof text - (size_t)length,
+                               "1\nProperties=species:S:1:pos:R:3:forces:R:3 %s\nH 0 0 0 0 0 0\n", cases[k].energies);
+        mlff_system *system = read_text("a.xyz", text);
+        assert_true(system->label_energy == cases[k].label);
+        mlff_system_destroy(system);
+        assert_int_equal(n_warnings, cases[k].told);
+        if (cases[k].told)
+            assert_string_equal(warning, "a.xyz:2: free_energy= is read, to which forces belong, not energy=, 0.25 eV above it; "
+                                         "rename free_energy if energy is meant");
     }
     mlff_warning_handler_set(NULL, NULL);
 }
@@ -466,6 +501,7 @@ int main(void)
         cmocka_unit_test(reads_trajectories),
         cmocka_unit_test(warns_of_what_is_no_number),
         cmocka_unit_test(warns_of_labels_of_other_names),
+        cmocka_unit_test(reads_the_energy_of_the_forces),
         cmocka_unit_test(ends_waiting_at_a_signal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

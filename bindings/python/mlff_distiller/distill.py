@@ -28,7 +28,7 @@ from ._bridge import Interrupts, changed_since, check_atoms, doubles, each_atoms
 from ._devices import parse_device
 from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
-from .errors import MlffUnsupportedError, MlffUsageError
+from .errors import MlffUnsupportedError, MlffUsageError, MlffWarning
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -36,6 +36,29 @@ if TYPE_CHECKING:
 __all__ = [
     "Dataset", "Label", "LabelSummary", "Teacher", "label", "label_with_calculator", "sample", "seeds_from_smiles", "select",
 ]  # fmt: skip
+
+
+def _label_energy(energy: float | None, free_energy: float | None) -> float | None:
+    """The free energy, whose derivative forces are, where there is one; energy may be extrapolated to 0 K."""
+    if free_energy is None:
+        return energy
+    if energy is not None and abs(free_energy - energy) > 1e-6:  # less is rounding of decimals
+        import warnings
+
+        text = "free_energy, to which forces belong, is the label, not energy, which differs; leave free_energy out if energy is meant"
+        warnings.warn(text, MlffWarning, stacklevel=3)
+    return free_energy
+
+
+def _energy_of(atoms: Atoms) -> float | None:
+    from ase.calculators.calculator import PropertyNotImplementedError
+
+    energy = float(atoms.get_potential_energy())
+    try:
+        return _label_energy(energy, float(atoms.get_potential_energy(force_consistent=True)))
+    except (PropertyNotImplementedError, TypeError):  # TypeError: of calculators whose method lacks the argument
+        return energy
+
 
 # ---- structures ----------------------------------------------------------------------------------------------------
 
@@ -235,7 +258,7 @@ class Teacher:
             atoms.calc = self.calculator
             shape = (len(atoms), 3)
             doubles(forces, shape)[:] = host_array(atoms.get_forces(), np.float64, shape, "forces")
-            doubles(energy, 1)[0] = atoms.get_potential_energy()
+            doubles(energy, 1)[0] = _energy_of(atoms)
             interrupts.inside = False
             return lib.OK
         except Exception as error:  # this structure's
@@ -461,7 +484,7 @@ def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label
     work.calc = calculator
     # ASE zeroes forces on fixed atoms unless told otherwise; the label is the derivative of the energy.
     forces = host_array(work.get_forces(apply_constraint=False), np.float64, (len(atoms), 3), "forces")
-    row = s.mlff_label(energy=float(work.get_potential_energy()), energy_deviation=np.nan, force_deviation=np.nan)
+    row = s.mlff_label(energy=_energy_of(work), energy_deviation=np.nan, force_deviation=np.nan)
     row.forces = forces.ctypes.data
     row.stress[0] = np.nan
     if stress and all(atoms.pbc):
@@ -574,7 +597,8 @@ class Dataset:
     def add(
         self, atoms: Atoms, energy: float | None = None, forces: Any = None, stress: Any = None, weight: float = 1.0
     ) -> None:
-        """Adds a copy. Without energy, forces and stress: the results that `atoms.calc` holds already, which must be of these atoms.
+        """Adds a copy. Without energy, forces and stress: the results that `atoms.calc` holds already, which must be of these atoms;
+        "free_energy", whose derivative the forces are, rather than "energy".
 
         Args:
             energy: eV.
@@ -590,7 +614,8 @@ class Dataset:
                     "compute them again, or give energy and forces"
                 )
             results = atoms.calc.results
-            energy, forces, stress = results.get("energy"), results.get("forces"), results.get("stress")
+            energy = _label_energy(results.get("energy"), results.get("free_energy"))
+            forces, stress = results.get("forces"), results.get("stress")
             stress = stress if all(atoms.pbc) else None
         f = None if forces is None else host_array(forces, np.float64, (len(atoms), 3), "forces")
         v = None if stress is None else np.ascontiguousarray(np.reshape(stress, 6), dtype=np.float64)

@@ -27,6 +27,8 @@ enum {
     MAX_COLUMNS = 1000000
 };
 
+static const double LEAST_DIFFERENCE_EV = 1e-6; // of energy and free_energy; less is rounding of decimals
+
 typedef struct row {
     double values[N_SLOTS];
     int species;
@@ -310,7 +312,7 @@ static void tell_other_labels(mlff_reader *reader, const extxyz_rows *rows, cons
     const struct {
         const char *found, *read;
         bool absent;
-    } labels[] = {{head->other_energy, "energy", isnan(head->energy) && isnan(head->free_energy)},
+    } labels[] = {{head->other_energy, "energy", isnan(head->energy)},
                   {rows->other_forces, "forces", !rows->has[SLOT_FORCE]},
                   {head->other_stress, ends_with(head->other_stress ? head->other_stress : "", "virial") ? "virial" : "stress",
                    isnan(head->stress[0]) && isnan(head->virial[0])}};
@@ -321,6 +323,21 @@ static void tell_other_labels(mlff_reader *reader, const extxyz_rows *rows, cons
     char warning[240];
     base_format(warning, sizeof warning, "labels of other names are not read; rename %s if they are meant", text);
     if (length > 0) reader_warn(reader, warning);
+}
+
+// With electrons at a temperature (VASP's ISMEAR) forces are the derivative of the free energy, and `energy` is extrapolated to
+// 0 K; ASE writes both. The energy of a frame with forces must be theirs.
+static void choose_energy(mlff_reader *reader, header *head)
+{
+    const double above = head->energy - head->free_energy;
+    if (isnan(head->free_energy)) return;
+    head->energy = head->free_energy;
+    if (!(fabs(above) > LEAST_DIFFERENCE_EV)) return;
+    char text[192];
+    snprintf(text, sizeof text,
+             "free_energy= is read, to which forces belong, not energy=, %.4g eV %s it; rename free_energy if energy is meant",
+             fabs(above), above > 0 ? "above" : "below");
+    reader_warn(reader, text);
 }
 
 static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *line, header *head)
@@ -386,6 +403,7 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
                  is_tensor ? "has a number that is not finite" : "is not a finite number");
         reader_warn(reader, text);
     }
+    choose_energy(reader, head);
     if (!head->has_properties) {
         MLFF_TRY(parse_properties(reader, rows, standard));
         rows->may_have_more = true;
@@ -560,7 +578,7 @@ static void take_header(mlff_reader *reader, const header *head, mlff_system *sy
     system->spin = head->spin;
     system->group = head->group;
     system->time_fs = head->time_fs;
-    system->label_energy = isnan(head->energy) ? head->free_energy : head->energy;
+    system->label_energy = head->energy;
     if (!isnan(head->stress[0])) {
         memcpy(system->label_stress, head->stress, sizeof system->label_stress);
     } else if (!isnan(head->virial[0])) {
