@@ -73,6 +73,8 @@ void base_text_add_number(base_text *text, double value, int least, int most);
 void base_text_free(base_text *text);
 /* Length of the UTF-8 sequence at `text`, or 0 if it is none (overlong forms and surrogates included). */
 int base_utf8_length(const char *text);
+/* Bytes of the whole characters that `text` begins with, at most `most`: where a text is cut, no part of a character stays. */
+int base_whole_length(const char *text, size_t most);
 /* Bytes that a terminal could obey, control characters and those that are no UTF-8, become `mark`; with `keep_lines` newlines stay. */
 void base_clean(char *text, char mark, bool keep_lines);
 /* The first character of `text` as it stands in a JSON string, terminated: escaped if it is a quote, a backslash, a control

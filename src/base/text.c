@@ -98,6 +98,15 @@ int base_utf8_length(const char *text)
     return length;
 }
 
+int base_whole_length(const char *text, size_t most)
+{
+    const size_t n = strnlen(text, most);
+    size_t last = n;
+    while (last > 0 && ((unsigned char)text[--last] & 0xC0) == 0x80) continue;
+    const int length = n > 0 ? base_utf8_length(text + last) : 0;
+    return (int)(length > 0 && last + (size_t)length <= n ? n : last);
+}
+
 void base_clean(char *text, char mark, bool keep_lines)
 {
     for (char *at = text; *at;) {

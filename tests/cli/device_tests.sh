@@ -159,6 +159,10 @@ test_devices_cuda() {
     says 'mlff: model.safetensors:cuda is left out: out of GPU memory: arrays of a step' err
     says '^teacher.safetensors  ' && says '^teacher.safetensors:float64'
     ! grep -q '^model.safetensors:cuda  ' out || fail "what was left out has a row"
+    MLFF_EMULATE_MEMORY=2000000 run 1 bench compare model.safetensors:cuda teacher.safetensors teacher.safetensors:float64 --system h2o --rounds 6 --threads 1 --json
+    is "$(value out rows)" 2 "implementations that were measured"
+    is "$(value out failures.0.name) $(value out failures.0.consequence)" 'model.safetensors:cuda is left out' "what was left out"
+    value out failures.0.problem >problem && grep -q 'out of GPU memory' problem || fail "why it was left out"
     MLFF_EMULATE_FAIL=cudaGraphLaunch refused 1 'the GPU was lost' eval model.safetensors water.xyz --device cuda
     model --features 128 --layers 1 # Turing's 64 KB of shared memory hold it in one half a number, not in two
     MLFF_EMULATE_CAPABILITY=7.5 refused 1 '128 features .* 64 KB .*tf32' eval model.safetensors water.xyz --device cuda

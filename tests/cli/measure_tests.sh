@@ -156,15 +156,23 @@ test_bench() {
     is "$(value out rows.1.same_model)" false "sameness of two different models"
     is "$(value out rows.1.agrees)" null "judgement of two different models"
     is "$(value out rows.2.agrees)" true "agreement of a model with itself"
+    is "$(value out failures)" 0 "failures where there are none"
     grep -q 'Different models: difference shown, not judged' page.html || fail "the page does not say that models differ"
     is "$(value runs.json runs)" 3 "profiles beside the comparison"
     grep -q 'On the same frames, interleaved' page.html || fail "the page has no comparison"
     # An untrained Orb ends its trajectory, as atoms are pushed: the next model's is taken, and all are on the page.
     "$mlff" new --arch orb-v2 --features 256 --layers 2 --hidden 512 -o orb.safetensors >out 2>err || fail "mlff new"
-    run 1 bench compare orb.safetensors model.safetensors --system h2o --trajectory md --rounds 40 --threads 1 --html page.html
-    says 'mlff: orb.safetensors makes no trajectory, .*: step [0-9]+: the simulation has exploded' err
-    says '^orb.safetensors  ' && says '^model.safetensors  .*faster'
-    grep -q '<title>2 implementations on h2o.*orb.safetensors makes no trajectory.*exploded' page.html || fail "the page does not say what failed"
+    local name
+    name=o$(printf 'å%.0s' {1..60})rb.safetensors # longer than 80 bytes, and 80 is within a character
+    mv orb.safetensors "$name"
+    run 1 bench compare "$name" model.safetensors --system h2o --trajectory md --rounds 40 --threads 1 --html page.html
+    says "mlff: $name makes no trajectory, .*: step [0-9]+: the simulation has exploded" err
+    says '^oå{16}  ' && says '^model.safetensors  .*faster'
+    grep -q "<title>2 implementations on h2o.*; $name makes no trajectory.*exploded" page.html || fail "the page does not say what failed"
+    run 1 bench compare "$name" model.safetensors --system h2o --trajectory md --rounds 6 --threads 1 --json
+    is "$(value out failures.0.name)" "$name" "what failed"
+    value out failures.0.consequence >consequence && grep -q '^makes no trajectory' consequence || fail "consequence of a failure"
+    value out failures.0.problem >problem && grep -q 'the simulation has exploded' problem || fail "why it failed"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md
     refused 2 'is not a number of structures' bench batch model.safetensors --batch-sizes 1,0
     [ ! -s out ] || fail "a list with a number that is none: something was printed before the error"

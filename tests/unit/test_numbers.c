@@ -173,6 +173,16 @@ static void cleans_texts(void **state)
     assert_string_equal(mlff_last_error(), " 3m.xyz: no model");
 }
 
+static void cuts_at_whole_characters(void **state)
+{
+    (void)state;
+    const char *text = "a\u00c5\u2026\U0001F600"; // of 1, 2, 3 and 4 bytes
+    static const int whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+    for (int most = 0; most < 12; most++) assert_int_equal(base_whole_length(text, (size_t)most), whole[most]);
+    assert_int_equal(base_whole_length("a\u00c5\xe2\x80", 100), 3);
+    assert_int_equal(base_whole_length("", 100), 0);
+}
+
 // The same characters as a string of JSON, and back through cJSON.
 static void escapes_json(void **state)
 {
@@ -202,8 +212,13 @@ static void escapes_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parses_as_strtod), cmocka_unit_test(parses_hard_cases), cmocka_unit_test(formats_exactly),
-        cmocka_unit_test(formats_shortly),  cmocka_unit_test(parses_integers),   cmocka_unit_test(cleans_texts),
+        cmocka_unit_test(cuts_at_whole_characters),
+        cmocka_unit_test(parses_as_strtod),
+        cmocka_unit_test(parses_hard_cases),
+        cmocka_unit_test(formats_exactly),
+        cmocka_unit_test(formats_shortly),
+        cmocka_unit_test(parses_integers),
+        cmocka_unit_test(cleans_texts),
         cmocka_unit_test(escapes_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,6 +132,12 @@ done:
     return status;
 }
 
+// Of one that cannot do what the others can.
+typedef struct failure {
+    const char *name, *consequence;
+    char *problem;
+} failure;
+
 // Everything of one comparison.
 typedef struct comparison {
     const char *names[ENTRIES_MAX];
@@ -141,7 +147,8 @@ typedef struct comparison {
     int models[ENTRIES_MAX]; // index of the first entry of the same model
     int n, n_profiles;
     int exit_status; // of the files, and of implementations that failed
-    char note[512];  // what is told of these on the page
+    failure failures[2 * ENTRIES_MAX];
+    int n_failures;
     cli_input input;
     mlff_trajectory *trajectory;
     mlff_implementations *implementations;
@@ -171,13 +178,23 @@ done:
     return status;
 }
 
-// The k-th failed at what the others can do: said now and on the page; the command ends with status 1.
-static void tell_failure(comparison *c, int k, const char *consequence)
+// The k-th failed at what the others can do: said now, and where the result is; the command ends with status 1.
+static mlff_status keep_failure(comparison *c, int k, const char *consequence)
 {
-    const size_t length = strlen(c->note);
-    cli_say("%s %s: %s", c->names[k], consequence, mlff_last_error());
-    snprintf(c->note + length, sizeof c->note - length, "; %.80s %s: %.200s", c->names[k], consequence, mlff_last_error());
+    char *problem = base_strdup(mlff_last_error());
+    if (!problem) return MLFF_ERR_MEMORY;
+    c->failures[c->n_failures++] = (failure){c->names[k], consequence, problem};
+    cli_say("%s %s: %s", c->names[k], consequence, problem);
     c->exit_status = CLI_FAILED;
+    return MLFF_OK;
+}
+
+// The input and who failed.
+static void add_title(const comparison *c, base_text *title)
+{
+    base_text_add(title, "%s", c->input.text);
+    for (int k = 0; k < c->n_failures; k++)
+        base_text_add(title, "; %s %s: %s", c->failures[k].name, c->failures[k].consequence, c->failures[k].problem);
 }
 
 // Leaves out those that cannot compute such a structure, for want of memory for example.
@@ -197,7 +214,7 @@ static mlff_status leave_out_failing(comparison *c)
             continue;
         }
         if (c->n == 2) MLFF_FAIL(status, "%s: %s", c->names[k], mlff_last_error());
-        tell_failure(c, k, "is left out");
+        MLFF_TRY(keep_failure(c, k, "is left out"));
         bench_entry_free(&c->entries[k]);
         for (int j = k + 1; j < c->n; j++) {
             c->names[j - 1] = c->names[j];
@@ -224,7 +241,10 @@ static mlff_status any_md_trajectory(comparison *c, const mlff_dynamics_options 
         status = md_trajectory(&c->entries[k], start, options, n_frames, &c->trajectory);
         mlff_system_destroy(start);
         if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || status == MLFF_ERR_MEMORY) return status;
-        if (k + 1 < c->n) tell_failure(c, k, "makes no trajectory, which is the next one's");
+        if (k + 1 < c->n) {
+            const mlff_status kept = keep_failure(c, k, "makes no trajectory, which is the next one's");
+            if (kept != MLFF_OK) return kept;
+        }
     }
 done:
     return status;
@@ -253,7 +273,8 @@ static mlff_status profile_all(comparison *c)
     for (; c->n_profiles < c->n; c->n_profiles++) {
         mlff_profile_options options = mlff_profile_options_default();
         char name[256];
-        snprintf(name, sizeof name, "%.120s, %.100s", c->names[c->n_profiles], c->input.formula);
+        const char *of = c->names[c->n_profiles];
+        snprintf(name, sizeof name, "%.*s, %.100s", base_whole_length(of, 120), of, c->input.formula);
         options.name = name;
         options.timestep_fs = 0.5;
         cli_progress("bench compare: profile of %.100s", c->names[c->n_profiles]);
@@ -268,15 +289,19 @@ static mlff_status write_page(const comparison *c, const char *page)
 {
     mlff_status status = MLFF_OK;
     base_output output = {0};
-    char *text = NULL, title[1152];
-    snprintf(title, sizeof title, "%d implementations on %.500s%s", c->n, c->input.text, c->note);
-    MLFF_TRY(
-        mlff_implementations_html(c->implementations, (const mlff_profile *const *)c->profiles, c->n_profiles, title, &text));
+    base_text title = {0};
+    char *text = NULL;
+    base_text_add(&title, "%d implementations on ", c->n);
+    add_title(c, &title);
+    MLFF_TRY(title.status);
+    MLFF_TRY(mlff_implementations_html(c->implementations, (const mlff_profile *const *)c->profiles, c->n_profiles, title.text,
+                                       &text));
     MLFF_TRY(base_output_open(page, &output));
     fputs(text, output.file);
     MLFF_TRY(base_output_commit(&output));
 done:
     if (output.file) base_output_abandon(&output);
+    base_text_free(&title);
     mlff_text_free(text);
     return status;
 }
@@ -304,11 +329,31 @@ static int verdict_of(const mlff_implementations *implementations)
     return verdict;
 }
 
+static mlff_status print_result(const comparison *c, bool as_json)
+{
+    mlff_status status = MLFF_OK;
+    base_text title = {0};
+    char *text = NULL;
+    for (int k = 0; k < c->n_failures; k++)
+        MLFF_TRY(mlff_implementations_add_failure(c->implementations, c->failures[k].name, c->failures[k].consequence,
+                                                  c->failures[k].problem));
+    MLFF_TRY(as_json ? mlff_implementations_json(c->implementations, &text)
+                     : mlff_implementations_text(c->implementations, &text));
+    add_title(c, &title);
+    MLFF_TRY(title.status);
+    if (!as_json) cli_print("%s\n\n", title.text);
+    fputs(text, stdout);
+    fflush(stdout);
+done:
+    base_text_free(&title);
+    mlff_text_free(text);
+    return status;
+}
+
 static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_defaults *defaults,
                            mlff_implementations_options *options)
 {
     mlff_status status = MLFF_OK;
-    char *text = NULL;
     bool json = cli_given(arguments, "json");
     const char *page = cli_text(arguments, "html", NULL), *runs = cli_text(arguments, "output", NULL);
     MLFF_TRY(cli_output_check(page));
@@ -321,17 +366,13 @@ static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_
     options->models = c->models;
     MLFF_TRY(mlff_profile_implementations(c->callables, c->n, c->trajectory, options, &c->implementations));
     cli_progress_clear();
-    MLFF_TRY(json ? mlff_implementations_json(c->implementations, &text) : mlff_implementations_text(c->implementations, &text));
-    if (!json) cli_print("%s%s\n\n", c->input.text, c->note);
-    fputs(text, stdout);
-    fflush(stdout);
+    MLFF_TRY(print_result(c, json));
     if (page || runs) MLFF_TRY(profile_all(c));
     const int written = write_files(c, page, runs);
     if (written != CLI_GOOD) c->exit_status = written;
     if (written == CLI_GOOD && page && !json) cli_print("%s: open it in a browser\n", page);
 done:
     cli_progress_clear();
-    mlff_text_free(text);
     return status;
 }
 
@@ -362,6 +403,7 @@ int bench_compare(cli_arguments *arguments)
     int verdict = status != MLFF_OK           ? cli_exit(status)
                   : c.exit_status != CLI_GOOD ? c.exit_status
                                               : verdict_of(c.implementations);
+    for (int k = 0; k < c.n_failures; k++) base_free(c.failures[k].problem);
     for (int k = 0; k < c.n_profiles; k++) mlff_profile_destroy(c.profiles[k]);
     mlff_implementations_destroy(c.implementations);
     mlff_trajectory_destroy(c.trajectory);

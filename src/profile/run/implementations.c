@@ -31,6 +31,12 @@ void mlff_implementations_destroy(mlff_implementations *implementations)
         base_free(implementations->own[k].kept_energy);
         base_free(implementations->own[k].kept_forces);
     }
+    for (size_t k = 0; k < implementations->n_failures; k++) {
+        base_free(implementations->failures[k].name);
+        base_free(implementations->failures[k].consequence);
+        base_free(implementations->failures[k].problem);
+    }
+    base_free(implementations->failures);
     base_free(implementations->models);
     base_free(implementations->own);
     base_free(implementations->shown);
@@ -228,6 +234,19 @@ const mlff_implementation *mlff_implementations_rows(const mlff_implementations 
     return implementations->shown;
 }
 
+mlff_status mlff_implementations_add_failure(mlff_implementations *implementations, const char *name, const char *consequence,
+                                             const char *problem)
+{
+    if (!implementations || !name || !consequence || !problem)
+        return mlff_fail(MLFF_ERR_USAGE, "a failure of an implementation: implementations or a text is NULL");
+    const mlff_status status = base_grow(&implementations->failures, &implementations->failure_capacity,
+                                         implementations->n_failures + 1, sizeof *implementations->failures, "failures");
+    if (status != MLFF_OK) return status;
+    implementation_failure *failure = &implementations->failures[implementations->n_failures++];
+    *failure = (implementation_failure){base_strdup(name), base_strdup(consequence), base_strdup(problem)};
+    return failure->name && failure->consequence && failure->problem ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
 const char *implementations_change_name(const mlff_implementation *row)
 {
     static const char *const names[] = {"unclear", "same", "faster", "slower"};
@@ -251,8 +270,9 @@ mlff_status mlff_implementations_text(const mlff_implementations *implementation
         const mlff_implementation *s = &implementations->shown[k];
         char interval[40] = "–                 ";
         if (isfinite(s->high)) base_format(interval, sizeof interval, "%7.3f to %-7.3f", s->low, s->high);
-        base_text_add(&text, "%-34.34s %s %8.3f %s %12.3g %12.3g", s->name, PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio,
-                      interval, s->energy_difference * 1e3, s->force_difference * 1e3);
+        base_text_add(&text, "%-34.*s %s %8.3f %s %12.3g %12.3g", base_whole_length(s->name, 34), s->name,
+                      PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio, interval, s->energy_difference * 1e3,
+                      s->force_difference * 1e3);
         if (labels) base_text_add(&text, "   %.3g meV/atom, %.3g meV/Å", s->energy_error * 1e3, s->force_error * 1e3);
         if (k > 0)
             base_text_add(&text, "  %s%s", implementations_change_name(s),
@@ -263,24 +283,22 @@ mlff_status mlff_implementations_text(const mlff_implementations *implementation
     }
     for (int k = 0; k < implementations->n; k++)
         if (*implementations->shown[k].notes)
-            base_text_add(&text, "%s%.200s: %.300s\n", k ? "" : "\n", implementations->shown[k].name,
-                          implementations->shown[k].notes);
+            base_text_add(&text, "%s%s: %s\n", k ? "" : "\n", implementations->shown[k].name, implementations->shown[k].notes);
     base_text_add(&text, "\n%d rounds of %d fresh frames, interleaved; ΔE and ΔF are the largest differences from the first\n",
                   implementations->n_rounds, implementations->n_frames);
     for (int k = 1; k < implementations->n; k++) {
         const mlff_implementation *s = &implementations->shown[k];
         if (s->agrees < 0)
             base_text_add(&text,
-                          "%.200s and the first are different models: difference shown, not judged; RMS %.3g meV/atom beyond a "
+                          "%s and the first are different models: difference shown, not judged; RMS %.3g meV/atom beyond a "
                           "mean difference of %.5g eV/atom, %.3g meV/Å where forces are %.3g meV/Å\n",
                           s->name, s->energy_rms * 1e3, s->energy_shift, s->force_rms * 1e3, implementations->force_scale * 1e3);
         if (s->agrees == 0)
-            base_text_add(
-                &text,
-                "%.200s gives other results than the first (allowed: %.3g meV/atom, %.3g meV/Å): it is not the same force "
-                "field, and the speeds are not comparable\n",
-                s->name, implementations->options.energy_tolerance * 1e3,
-                implementations->options.force_tolerance * fmax(1.0, implementations->force_scale) * 1e3);
+            base_text_add(&text,
+                          "%s gives other results than the first (allowed: %.3g meV/atom, %.3g meV/Å): it is not the same force "
+                          "field, and the speeds are not comparable\n",
+                          s->name, implementations->options.energy_tolerance * 1e3,
+                          implementations->options.force_tolerance * fmax(1.0, implementations->force_scale) * 1e3);
     }
     base_text_add(
         &text,
@@ -329,6 +347,15 @@ mlff_status mlff_implementations_json(const mlff_implementations *implementation
         json_number(&j, "force_difference_rms_ev_per_angstrom", s->force_rms);
         json_number(&j, "energy_error_ev_per_atom", s->energy_error);
         json_number(&j, "force_error_ev_per_angstrom", s->force_error);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_open(&j, "failures", '[');
+    for (size_t k = 0; k < implementations->n_failures; k++) {
+        json_open(&j, NULL, '{');
+        json_string(&j, "name", implementations->failures[k].name);
+        json_string(&j, "consequence", implementations->failures[k].consequence);
+        json_string(&j, "problem", implementations->failures[k].problem);
         json_close(&j, '}');
     }
     json_close(&j, ']');

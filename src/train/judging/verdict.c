@@ -48,9 +48,7 @@ void verdict_say(mlff_bar *bar, const char *format, ...)
     va_start(arguments, format);
     base_format_list(bar->text, sizeof bar->text, format, arguments);
     va_end(arguments);
-    size_t last = strlen(bar->text); // where it was cut off within a character, of which JSON must not have a part
-    while (last > 0 && ((unsigned char)bar->text[--last] & 0xC0) == 0x80) continue;
-    if (bar->text[last] && base_utf8_length(bar->text + last) == 0) bar->text[last] = 0;
+    bar->text[base_whole_length(bar->text, sizeof bar->text)] = 0; // JSON must not have a part of a character
 }
 
 mlff_status verdict_tell(const verdict_run *run, const char *what, double fraction)
