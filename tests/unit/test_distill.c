@@ -31,7 +31,7 @@ static mlff_distill_config exploring_config(void)
     config.committee = 2;
     config.n_probes = 1;
     config.baseline = 1;
-    config.compare_ps = 0.2;
+    config.compare_ps = 0.6;
     return config;
 }
 

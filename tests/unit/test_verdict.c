@@ -328,6 +328,19 @@ static void test_verdicts(void **state)
     assert_int_equal(mlff_verdict_passed(verdict), 0);
     mlff_verdict_destroy(verdict);
 
+    // Runs of 12 samples, and of one, are too short for a spectrum: told with what is needed, which then is enough.
+    static const double lengths_ps[] = {0.2, 0.001, 0.512};
+    for (int k = 0; k < 3; k++) {
+        options.compare_ps = lengths_ps[k];
+        assert_int_equal(mlff_verdict_create(student, &same, test, rest, &options, &verdict), MLFF_OK);
+        const mlff_bar *bar = find_bar(verdict, "spectrum");
+        assert_int_equal(bar->state == MLFF_BAR_NOT_MEASURED, k < 2);
+        assert_int_equal(strstr(bar->text, "points and needs 16: compare 0.512 ps or more") != NULL, k < 2);
+        assert_true(find_bar(verdict, "structure")->state != MLFF_BAR_NOT_MEASURED);
+        mlff_verdict_destroy(verdict);
+    }
+    options.compare_ps = 4;
+
     // Without a teacher the bars that need one are not measured, and the verdict fails.
     assert_int_equal(mlff_verdict_create(student, NULL, test, rest, &options, &verdict), MLFF_OK);
     assert_bar(verdict, "speed", MLFF_BAR_NOT_MEASURED);
