@@ -114,6 +114,8 @@ enum {
     MLFF_OUTPUT_FORCE_ERRORS = 32 /* estimated by the model */
 };
 MLFF_API unsigned mlff_model_outputs(const mlff_model *model);
+/* 1: results depend on charge and spin of a system, which must then be given; 0: they are not read. */
+MLFF_API int mlff_model_depends_on_charge(const mlff_model *model);
 /* Everything the file's metadata says, key and value by index; NULL past the end. Borrowed. */
 MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out);
 /* 1: at this temperature forces are extrapolated, as it is more than 1.25 times the highest one of the structures that the model was

@@ -525,6 +525,11 @@ unsigned mlff_model_outputs(const mlff_model *model)
     return outputs;
 }
 
+int mlff_model_depends_on_charge(const mlff_model *model)
+{
+    return weights_is_true(&model->file, "conditioned");
+}
+
 const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out)
 {
     if (index < 0 || (size_t)index >= model->file.n_keys) return NULL;

@@ -180,15 +180,16 @@ static void published_models_have_their_sizes(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *architecture, *layers, *neighbors, *conditioned;
+        const char *name, *architecture, *layers, *neighbors;
+        int depends_on_charge;
     } cases[] = {
-        {"orb-d3-v2", "orb-v2", "15", "20", "false"},
-        {"orb-d3-sm-v2", "orb-v2", "10", "20", "false"},
-        {"orb-d3-xs-v2", "orb-v2", "5", "20", "false"},
-        {"orb-v3-direct-20-omat", "orb-v3-direct", "5", "20", "false"},
-        {"orb-v3-direct-inf-mpa", "orb-v3-direct", "5", "120", "false"},
-        {"orb-v3", "orb-v3-conservative", "5", "120", "false"},
-        {"orb-v3-conservative-omol", "orb-v3-conservative", "5", "120", "true"},
+        {"orb-d3-v2", "orb-v2", "15", "20", 0},
+        {"orb-d3-sm-v2", "orb-v2", "10", "20", 0},
+        {"orb-d3-xs-v2", "orb-v2", "5", "20", 0},
+        {"orb-v3-direct-20-omat", "orb-v3-direct", "5", "20", 0},
+        {"orb-v3-direct-inf-mpa", "orb-v3-direct", "5", "120", 0},
+        {"orb-v3", "orb-v3-conservative", "5", "120", 0},
+        {"orb-v3-conservative-omol", "orb-v3-conservative", "5", "120", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mlff_model *model;
@@ -196,7 +197,7 @@ static void published_models_have_their_sizes(void **state)
         assert_string_equal(model->architecture->name, cases[i].architecture);
         assert_string_equal(weights_get(&model->file, "n_layers"), cases[i].layers);
         assert_string_equal(weights_get(&model->file, "max_neighbors"), cases[i].neighbors);
-        assert_string_equal(weights_get(&model->file, "conditioned"), cases[i].conditioned);
+        assert_int_equal(mlff_model_depends_on_charge(model), cases[i].depends_on_charge);
         assert_string_equal(weights_get(&model->file, "trained"), "false");
         mlff_model_destroy(model);
     }

@@ -136,14 +136,6 @@ void cli_setup_free(cli_setup *setup)
     *setup = (cli_setup){0};
 }
 
-static bool depends_on_charge(const mlff_model *model)
-{
-    const char *key, *value;
-    for (int k = 0; (key = mlff_model_metadata(model, k, &value)); k++)
-        if (strcmp(key, "conditioned") == 0 && strcmp(value, "true") == 0) return true;
-    return false;
-}
-
 mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name)
 {
     bool known[MLFF_MAX_ATOMIC_NUMBER + 1] = {false}, wanted[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
@@ -253,7 +245,7 @@ done:
 
 void cli_model_complete(const mlff_model *model, mlff_system *system)
 {
-    if (!depends_on_charge(model)) return;
+    if (!mlff_model_depends_on_charge(model)) return;
     system->charge = 0;
     system->spin = 1;
 }

@@ -305,7 +305,7 @@ void evaluator_warn_of_charge(mlff_evaluator *e, const double *charges, int n_sy
     for (int s = 0; s < n_systems; s++) {
         if (!isfinite(charges[s]) || charges[s] == 0) continue;
         e->warned_of_charge = true;
-        if (weights_is_true(&e->model->file, "conditioned")) return;
+        if (mlff_model_depends_on_charge(e->model)) return;
         base_warn("system %d has a charge of %g e, which the model %s does not depend on: results are as without it (said once)",
                   s, charges[s], e->model->name);
         return;

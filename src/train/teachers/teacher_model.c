@@ -321,7 +321,7 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
     teacher->n_members = info.n_members > 0 ? info.n_members : 1;
     teacher->has_atom_energies = info.has_atom_energies;
-    teacher->of_charges = weights_is_true(&model->file, "conditioned");
+    teacher->of_charges = mlff_model_depends_on_charge(model);
     teacher->has_stress = (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) != 0;
     teacher->n_elements = info.n_elements;
     if (info.n_elements > 0) memcpy(teacher->elements, info.elements, (size_t)info.n_elements);
