@@ -53,7 +53,7 @@ int atoms_count_words(const char *line, int limit);
 /* Longer lines are refused. */
 #define ATOMS_MAX_LINE_BYTES ((size_t)16 << 20)
 
-typedef struct extxyz_rows extxyz_rows; /* extxyz_read.c: row storage kept between frames */
+typedef struct extxyz_rows extxyz_rows; /* extxyz.h: row storage kept between frames */
 
 struct mlff_reader {
     char *name;                                                               /* of the file, for messages */

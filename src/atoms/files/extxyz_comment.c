@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT
+// extxyz_comment.c: the comment line of a frame of extended XYZ.
+//
+// The comment may hold key=value pairs (values bare, in quotes or in brackets) and bare words; what is known is read, the rest is skipped.
+// A comment with neither Lattice nor Properties promises nothing: there a value that cannot be read is free text, elsewhere it is an error.
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "extxyz.h"
+
+static const double LEAST_DIFFERENCE_EV = 1e-6; // of energy and free_energy; less is rounding of decimals
+
+// ---- keys and values
+
+// Ends the word or quoted text at *cursor in place and moves behind it.
+static char *take_quoted(char **cursor)
+{
+    char quote = *(*cursor)++, *text = *cursor, *end = text;
+    while (*end && *end != quote) end += end[0] == '\\' && end[1] ? 2 : 1;
+    *cursor = *end ? end + 1 : end;
+    *end = 0;
+    return text;
+}
+
+static char *take_value(char **cursor)
+{
+    char *text = *cursor, *end = text;
+    if (*text == '"' || *text == '\'') return take_quoted(cursor);
+    if (*text == '[' || *text == '{') {
+        int depth = 0;
+        for (; *end; end++) {
+            depth += *end == '[' || *end == '{';
+            depth -= *end == ']' || *end == '}';
+            if (depth == 0) {
+                end++;
+                break;
+            }
+        }
+    } else {
+        while (*end && !atoms_is_blank(*end)) end++;
+    }
+    *cursor = *end ? end + 1 : end;
+    *end = 0;
+    return text;
+}
+
+// The next key, and its value or NULL for a bare word. Both are ended in place.
+static bool next_pair(char **cursor, char **key_out, char **value_out)
+{
+    char *text = *cursor;
+    while (atoms_is_blank(*text) || *text == '=') text++;
+    if (!*text) return false;
+    *value_out = NULL;
+    if (*text == '"' || *text == '\'') {
+        *key_out = take_quoted(&text);
+    } else {
+        char *end = text;
+        while (*end && !atoms_is_blank(*end) && *end != '=') end++;
+        *key_out = text;
+        text = end;
+        bool has_value = *end == '=';
+        if (*end) *text++ = 0;
+        if (has_value) {
+            while (atoms_is_blank(*text)) text++;
+            *value_out = take_value(&text);
+            *cursor = text;
+            return true;
+        }
+    }
+    while (atoms_is_blank(*text)) text++;
+    if (*text == '=') {
+        text++;
+        while (atoms_is_blank(*text)) text++;
+        *value_out = take_value(&text);
+    }
+    *cursor = text;
+    return true;
+}
+
+// Brackets, commas and quotes become blanks: [[1,2],[3,4]] is four words.
+static void open_list(char *text)
+{
+    for (; *text; text++)
+        if (strchr("[]{},\"'", *text)) *text = ' ';
+}
+
+// How many numbers there are, at most limit + 1; -1 if there is anything else.
+static int parse_list(char *text, double *values, int limit)
+{
+    int n = 0;
+    double extra;
+    open_list(text);
+    const char *cursor = atoms_skip_blanks(text);
+    for (; *cursor && n <= limit; cursor = atoms_skip_blanks(cursor), n++)
+        if (!atoms_parse_number(&cursor, n < limit ? &values[n] : &extra)) return -1;
+    return n;
+}
+
+bool extxyz_parse_logical(const char *word, bool *value_out)
+{
+    static const struct {
+        const char *text;
+        bool value;
+    } words[] = {{"T", true},    {"F", false},     {"1", true},      {"0", false},
+                 {"true", true}, {"false", false}, {".true.", true}, {".false.", false}};
+    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+        if (strcasecmp(word, words[k].text) == 0) {
+            *value_out = words[k].value;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_lattice(char *text, double cell[9])
+{
+    double values[9];
+    int n = parse_list(text, values, 9);
+    for (int k = 0; k < 9; k++) cell[k] = n == 9 ? values[k] : (n == 3 && k % 4 == 0) ? values[k / 4] : 0.0;
+    return n == 9 || n == 3;
+}
+
+static bool parse_periodic(char *text, unsigned char periodic[3])
+{
+    int n = 0;
+    open_list(text);
+    char *save = NULL;
+    for (char *word = strtok_r(text, " \t\r", &save); word; word = strtok_r(NULL, " \t\r", &save), n++) {
+        bool value;
+        if (n == 3 || !extxyz_parse_logical(word, &value)) return false;
+        periodic[n] = value;
+    }
+    if (n == 1) periodic[1] = periodic[2] = periodic[0];
+    return n == 1 || n == 3;
+}
+
+static bool parse_scalar(char *text, double *value_out)
+{
+    double value;
+    if (parse_list(text, &value, 1) != 1) return false;
+    *value_out = isfinite(value) ? value : NAN;
+    return true;
+}
+
+// The number of a trajectory; -1 for what others write under this name.
+static int64_t parse_group(const char *text)
+{
+    int64_t group;
+    return atoms_parse_integer(&text, &group) && group >= 0 ? group : -1;
+}
+
+// Six numbers in Voigt order, or nine of a matrix, of which the symmetric part is taken.
+static bool parse_tensor(char *text, double voigt[6])
+{
+    double v[9];
+    int n = parse_list(text, v, 9);
+    if (n == 9) {
+        double symmetric[6] = {v[0], v[4], v[8], 0.5 * (v[5] + v[7]), 0.5 * (v[2] + v[6]), 0.5 * (v[1] + v[3])};
+        memcpy(v, symmetric, sizeof symmetric);
+    }
+    if (n != 6 && n != 9) return false;
+    memcpy(voigt, v, 6 * sizeof(double));
+    for (int k = 0; k < 6; k++)
+        if (!isfinite(v[k])) voigt[0] = NAN; // the mark of absence
+    return true;
+}
+
+// ---- the header
+
+bool extxyz_ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), n = strlen(end);
+    return length >= n && strcasecmp(text + length - n, end) == 0;
+}
+
+// Labels of MACE, NequIP and others have names of their own. Where the frame has none of the name that is read, they are told.
+static void tell_other_labels(mlff_reader *reader, const extxyz_rows *rows, const extxyz_header *head)
+{
+    char text[160] = "";
+    size_t length = 0;
+    const struct {
+        const char *found, *read;
+        bool absent;
+    } labels[] = {{head->other_energy, "energy", isnan(head->energy)},
+                  {rows->other_forces, "forces", !rows->has[SLOT_FORCE]},
+                  {head->other_stress,
+                   extxyz_ends_with(head->other_stress ? head->other_stress : "", "virial") ? "virial" : "stress",
+                   isnan(head->stress[0]) && isnan(head->virial[0])}};
+    for (size_t k = 0; k < sizeof labels / sizeof *labels; k++)
+        if (labels[k].found && labels[k].absent)
+            length += (size_t)base_format(text + length, sizeof text - length, "%s%.24s to %s", length > 0 ? ", " : "",
+                                          labels[k].found, labels[k].read);
+    char warning[240];
+    base_format(warning, sizeof warning, "labels of other names are not read; rename %s if they are meant", text);
+    if (length > 0) reader_warn(reader, warning);
+}
+
+// With electrons at a temperature (VASP's ISMEAR) forces are the derivative of the free energy, and `energy` is extrapolated to
+// 0 K; ASE writes both. The energy of a frame with forces must be theirs.
+static void choose_energy(mlff_reader *reader, extxyz_header *head)
+{
+    const double above = head->energy - head->free_energy;
+    if (isnan(head->free_energy)) return;
+    head->energy = head->free_energy;
+    if (!(fabs(above) > LEAST_DIFFERENCE_EV)) return;
+    char text[192];
+    snprintf(text, sizeof text,
+             "free_energy= is read, to which forces belong, not energy=, %.4g eV %s it; rename free_energy if energy is meant",
+             fabs(above), above > 0 ? "above" : "below");
+    reader_warn(reader, text);
+}
+
+mlff_status extxyz_parse_comment(mlff_reader *reader, extxyz_rows *rows, char *line, extxyz_header *head)
+{
+    mlff_status status = MLFF_OK;
+    char *key, *value, standard[] = "species:S:1:pos:R:3";
+
+    *head = (extxyz_header){.energy = NAN,
+                            .free_energy = NAN,
+                            .charge = NAN,
+                            .spin = NAN,
+                            .time_fs = NAN,
+                            .group = -1,
+                            .stress = {NAN},
+                            .virial = {NAN}};
+    while (next_pair(&line, &key, &value)) {
+        if (!value) continue;
+        bool readable = true;
+        if (strcasecmp(key, "Lattice") == 0) {
+            head->has_lattice = true;
+            readable = parse_lattice(value, head->cell);
+        } else if (strcasecmp(key, "Properties") == 0) {
+            head->has_properties = true;
+            MLFF_TRY(extxyz_parse_properties(reader, rows, value));
+        } else if (strcasecmp(key, "pbc") == 0) {
+            readable = head->has_periodic = parse_periodic(value, head->periodic);
+        } else if (strcmp(key, "energy") == 0) {
+            readable = parse_scalar(value, &head->energy);
+            if (readable && isnan(head->energy)) head->unread = key;
+        } else if (strcmp(key, "free_energy") == 0) {
+            readable = parse_scalar(value, &head->free_energy);
+            if (readable && isnan(head->free_energy)) head->unread = key;
+        } else if (strcmp(key, "charge") == 0 || strcmp(key, "total_charge") == 0) {
+            if (!parse_scalar(value, &head->charge)) head->unread = key;
+        } else if (strcmp(key, "spin") == 0 || strcmp(key, "multiplicity") == 0) {
+            if (!parse_scalar(value, &head->spin)) head->unread = key;
+        } else if (strcmp(key, "group") == 0) {
+            head->group = parse_group(value);
+        } else if (strcmp(key, "time_fs") == 0) {
+            if (!parse_scalar(value, &head->time_fs)) head->unread = key;
+        } else if (strcmp(key, "stress") == 0) {
+            readable = parse_tensor(value, head->stress);
+            if (readable && isnan(head->stress[0])) head->unread = key;
+        } else if (strcmp(key, "virial") == 0) {
+            readable = parse_tensor(value, head->virial);
+            if (readable && isnan(head->virial[0])) head->unread = key;
+        } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
+            head->other_energy = key;
+        } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial")) {
+            head->other_stress = key;
+        }
+        if (!readable) head->unreadable = key;
+    }
+    if (head->unreadable && (head->has_lattice || head->has_properties))
+        return reader_fail(reader, MLFF_ERR_FORMAT,
+                           "%s= is not what it should be (Lattice: 9 or 3 numbers, pbc: T or F three times, "
+                           "stress and virial: 9 or 6 numbers, else one number)",
+                           head->unreadable);
+    if (head->unread && (head->has_lattice || head->has_properties)) {
+        char text[96];
+        const bool is_tensor = strcmp(head->unread, "stress") == 0 || strcmp(head->unread, "virial") == 0;
+        snprintf(text, sizeof text, "%.40s= %s; it is not read", head->unread,
+                 is_tensor ? "has a number that is not finite" : "is not a finite number");
+        reader_warn(reader, text);
+    }
+    choose_energy(reader, head);
+    if (!head->has_properties) {
+        MLFF_TRY(extxyz_parse_properties(reader, rows, standard));
+        rows->may_have_more = true;
+    }
+    if (head->has_properties) tell_other_labels(reader, rows, head);
+done:
+    return status;
+}
