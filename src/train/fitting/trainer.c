@@ -9,7 +9,6 @@
 #include "device/cpu.h"
 #include "device/team.h"
 #include "model/model.h"
-#include "train/data/dataset.h"
 #include "train_set.h"
 
 mlff_trainer_options mlff_trainer_options_default(void)
@@ -86,118 +85,10 @@ static mlff_status check_options(const mlff_trainer_options *o)
 
 // ---- creation -----------------------------------------------------------------------------------------------------
 
-// FNV-1a, of 64-bit words and of the bytes that are left.
-static void hash_bytes(uint64_t *hash, const void *data, size_t bytes)
-{
-    const unsigned char *byte = data;
-    size_t k = 0;
-    for (; k + sizeof(uint64_t) <= bytes; k += sizeof(uint64_t)) {
-        uint64_t word;
-        memcpy(&word, byte + k, sizeof word);
-        *hash = (*hash ^ word) * 1099511628211u;
-    }
-    for (; k < bytes; k++) *hash = (*hash ^ byte[k]) * 1099511628211u;
-}
-
-static uint64_t hash_of_set(const train_set *set)
-{
-    uint64_t hash = 14695981039346656037u;
-    const size_t frames = (size_t)set->n_frames, atoms = (size_t)set->n_atoms, pairs = (size_t)set->n_pairs;
-    hash_bytes(&hash, set->first_atom, sizeof *set->first_atom * (frames + 1));
-    hash_bytes(&hash, set->species, sizeof *set->species * atoms);
-    hash_bytes(&hash, set->neighbor, sizeof *set->neighbor * pairs);
-    hash_bytes(&hash, set->vectors, sizeof *set->vectors * 3 * pairs);
-    hash_bytes(&hash, set->energy, sizeof *set->energy * frames);
-    hash_bytes(&hash, set->forces, sizeof *set->forces * 3 * atoms);
-    hash_bytes(&hash, set->stress, sizeof *set->stress * 9 * frames);
-    hash_bytes(&hash, set->weight, sizeof *set->weight * frames);
-    if (set->probe_step) hash_bytes(&hash, set->probe_step, sizeof *set->probe_step * frames);
-    if (set->atom_energies) hash_bytes(&hash, set->atom_energies, sizeof *set->atom_energies * atoms);
-    return hash;
-}
-
 static void hash_data(void *context)
 {
     mlff_trainer *t = context;
-    t->data_hash = hash_of_set(t->set);
-}
-
-// Whether the loss has a term of this frame.
-static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
-{
-    const mlff_system *system = frame->system;
-    return (loss->energy_weight > 0 && !isnan(system->label_energy)) || (loss->forces_weight > 0 && system->label_forces) ||
-           (loss->stress_weight > 0 && !isnan(system->label_stress[0])) ||
-           (loss->atom_energies_weight > 0 && frame->atom_energies) || (loss->hessian_weight > 0 && frame->probe_step > 0);
-}
-
-// A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
-static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
-{
-    size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0, n_cells = 0, n_stresses = 0;
-    for (size_t k = 0; k < data->n_frames; k++) {
-        n_learned += is_learned(&data->frames[k], loss);
-        if (data->frames[k].probe_step > 0) {
-            k++;
-            continue;
-        }
-        const mlff_system *system = data->frames[k].system;
-        n++;
-        n_energies += !isnan(system->label_energy);
-        n_forces += system->label_forces != NULL;
-        n_cells += system->periodic[0] && system->periodic[1] && system->periodic[2];
-        n_stresses += !isnan(system->label_stress[0]);
-    }
-    if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
-        return mlff_fail(MLFF_ERR_VALUE,
-                         "the data have no forces, from which a student learns most; label them with forces (mlff label), or "
-                         "train on energies alone with a weight of forces of 0");
-    if (n > 0 && n_learned == 0)
-        return mlff_fail(MLFF_ERR_VALUE,
-                         "the data have none of the labels whose weights in the loss are above 0: energy %g, forces %g, "
-                         "stress %g; raise the weight of labels that they have",
-                         loss->energy_weight, loss->forces_weight, loss->stress_weight);
-    if (loss->forces_weight > 0 && n_forces < n)
-        base_warn("%zu of %zu structures without forces: energies alone are learned from them", n - n_forces, n);
-    if (loss->energy_weight > 0 && n_energies < n)
-        base_warn("%zu of %zu structures without an energy, or with nan: forces alone are learned from them", n - n_energies, n);
-    if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells) // none at all: data without stress, as most are
-        base_warn("%zu of %zu structures with a cell without a stress, or with nan: their other labels alone are learned",
-                  n_cells - n_stresses, n_cells);
-    return MLFF_OK;
-}
-
-static mlff_status build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, int n_threads,
-                             train_set **set_out)
-{
-    mlff_status status = MLFF_OK;
-    const size_t n = data->n_frames;
-    const mlff_system **systems = base_alloc(n, sizeof *systems, "structures");
-    mlff_labels *labels = base_alloc(n, sizeof *labels, "labels");
-    double *probe_steps = base_alloc(n, sizeof *probe_steps, "labels");
-    if (!systems || !labels || !probe_steps) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
-    if (n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the dataset holds no structure");
-    MLFF_TRY(check_labels(data, loss));
-    for (size_t k = 0; k < n; k++) {
-        const dataset_frame *frame = &data->frames[k];
-        const mlff_system *system = frame->system;
-        systems[k] = system;
-        labels[k] = (mlff_labels){.energy = system->label_energy,
-                                  .forces = system->label_forces,
-                                  .stress = isnan(system->label_stress[0]) ? NULL : system->label_stress,
-                                  .atom_energies = frame->atom_energies,
-                                  .weight = frame->weight};
-        probe_steps[k] = frame->probe_step;
-    }
-    MLFF_TRY(train_set_build(model, systems, labels, probe_steps, (int64_t)n, n_threads, set_out));
-done:
-    base_free(systems);
-    base_free(labels);
-    base_free(probe_steps);
-    return status;
+    t->data_hash = trainer_hash(t->set);
 }
 
 // The two frames of a Hessian probe are one unit: they must be in the same batch.
@@ -263,7 +154,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) t->element_force_mae[z] = NAN;
-    MLFF_TRY(build_set(model, &chosen.loss, data, chosen.n_threads, &t->set));
+    MLFF_TRY(trainer_build_set(model, &chosen.loss, data, chosen.n_threads, &t->set));
     if (helper_begin(&hashing)) // while the data go to the device
         helper_start(&hashing, hash_data, t);
     else
@@ -416,7 +307,7 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
         train_set_free(t->validation_set);
         t->validation_set = NULL;
         t->validated = NULL;
-        MLFF_TRY(build_set(t->model, &t->options.loss, data, t->options.n_threads, &t->validation_set));
+        MLFF_TRY(trainer_build_set(t->model, &t->options.loss, data, t->options.n_threads, &t->validation_set));
         t->validated = data;
         t->validated_size = mlff_dataset_size(data);
     }

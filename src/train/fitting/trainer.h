@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* trainer.h: the trainer's state, shared by trainer.c (steps, schedule) and checkpoint.c. */
+/* trainer.h: the trainer's state, shared by trainer.c (steps, schedule), trainer_data.c and checkpoint.c. */
 #ifndef TRAINER_H
 #define TRAINER_H
 
@@ -13,7 +13,7 @@ struct mlff_trainer {
     mlff_trainer_options options;
     train_backend *backend;
     train_set *set;
-    uint64_t data_hash; /* FNV-1a of the set's arrays */
+    uint64_t data_hash; /* trainer_hash */
     int32_t *unit;      /* [n_units] first frame of each structure or probe */
     int64_t n_units, per_epoch;
     int32_t *order; /* [n_units] units in the order of epoch `ordered_epoch` */
@@ -32,5 +32,14 @@ struct mlff_trainer {
 
 /* Whether the weight of the energy is multiplied by energy_boost at this step. */
 bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
+
+/* ---- trainer_data.c */
+
+/* The set of a dataset's structures. Warns of those without a label of the loss. Fails with MLFF_ERR_VALUE where there is no structure, or
+ * none with such a label, and as train_set_build. */
+mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, int n_threads,
+                              train_set **set_out);
+/* FNV-1a of the set's arrays. */
+uint64_t trainer_hash(const train_set *set);
 
 #endif
