@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// test_verdict_core.c: a verdict's bar of compressed pairs, of a planted well.
+#include <math.h>
+
+#include "mlff_train.h"
+#include "support.h"
+#include "train/judging/verdict.h"
+
+// Two hydrogen atoms: E = k/2 (d - 0.74 Å)², and below `hole` a slope of 5 eV/Å inwards.
+typedef struct well {
+    double stiffness, hole;
+} well;
+
+static mlff_status in_well(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    const well *w = context;
+    double r[3], d = 0, slope;
+    for (int c = 0; c < 3; c++) r[c] = system->positions[3 + c] - system->positions[c];
+    d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]);
+    const double from = fmax(d, w->hole) - 0.74;
+    *energy = w->stiffness / 2 * from * from - 5 * fmax(w->hole - d, 0);
+    slope = d < w->hole ? 5 : w->stiffness * from;
+    for (int c = 0; c < 3; c++) {
+        forces[3 + c] = -slope * r[c] / d;
+        forces[c] = -forces[3 + c];
+    }
+    return MLFF_OK;
+}
+
+static mlff_status in_well_of_cell(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    mlff_system *nearest;
+    assert_int_equal(mlff_system_copy(system, &nearest), MLFF_OK);
+    for (int c = 0; c < 3; c++) {
+        double *b = &nearest->positions[3 + c];
+        *b -= 10 * round((*b - nearest->positions[c]) / 10);
+    }
+    const mlff_status status = in_well(context, nearest, energy, forces);
+    mlff_system_destroy(nearest);
+    return status;
+}
+
+static void test_core(void **state)
+{
+    (void)state;
+    mlff_system *system;
+    assert_int_equal(mlff_system_create(2, &system), MLFF_OK);
+    system->species[0] = system->species[1] = 1;
+    system->positions[5] = 0.74;
+    const struct {
+        well well;
+        mlff_bar_state state;
+        double height; // eV
+        const char *says;
+    } cases[] = {
+        {{72, 0},
+         MLFF_BAR_PASSED,
+         36 * 0.43 * 0.43,
+         "1 of 1 pairs of elements repel"}, // to 0.31 Å, half the sum of covalent radii
+        {{72, 0.45}, MLFF_BAR_PASSED, 36 * 0.29 * 0.29, "attracts from 0.4"},
+        {{12, 0.45}, MLFF_BAR_FAILED, 6 * 0.29 * 0.29, "attracts from 0.4"},
+        {{12, 0.70},
+         MLFF_BAR_FAILED,
+         6 * 0.04 * 0.04,
+         "attracts from 0.4"}, // attraction farther out is chemistry, the lowered rim is not
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        well planted = cases[k].well;
+        mlff_verdict verdict = {.options = mlff_verdict_options_default()};
+        const verdict_run run = {.verdict = &verdict, .student = {"well", in_well, &planted}, .start = system};
+        assert_int_equal(verdict_core(&run), MLFF_OK);
+        const mlff_bar *bar = verdict.bars;
+        // The rim lies within a step of 0.02 Å of a point of the path.
+        if (bar->state != cases[k].state || fabs(bar->value - cases[k].height) > planted.stiffness * 0.43 * 0.02)
+            fail_msg("case %zu: %g eV, %g planted: %s", k, bar->value, cases[k].height, bar->text);
+        assert_non_null(strstr(bar->text, cases[k].says));
+    }
+    // The pair of a cell's two sides: 0.74 Å across the boundary, 9.26 Å inside. The well measures the nearest image.
+    well strong = cases[0].well;
+    mlff_verdict across = {.options = mlff_verdict_options_default()};
+    const verdict_run in_cell = {.verdict = &across, .student = {"well", in_well_of_cell, &strong}, .start = system};
+    for (int c = 0; c < 3; c++) system->cell[4 * c] = 10, system->periodic[c] = 1;
+    system->positions[2] = 0.3;
+    system->positions[5] = 9.56;
+    assert_int_equal(verdict_core(&in_cell), MLFF_OK);
+    if (fabs(across.bars[0].value - cases[0].height) > strong.stiffness * 0.43 * 0.02) fail_msg("%g eV", across.bars[0].value);
+    // What cannot be measured: a pair that begins pressed, and one atom.
+    for (int n = 1; n <= 2; n++) {
+        mlff_system *odd;
+        well planted = cases[0].well;
+        mlff_verdict verdict = {.options = mlff_verdict_options_default()};
+        assert_int_equal(mlff_system_create(n, &odd), MLFF_OK);
+        for (int k = 0; k < n; k++) odd->species[k] = 1;
+        odd->positions[3 * n - 1] = 0.2;
+        const verdict_run run = {.verdict = &verdict, .student = {"well", in_well, &planted}, .start = odd};
+        assert_int_equal(verdict_core(&run), MLFF_OK);
+        assert_int_equal(verdict.bars[0].state, MLFF_BAR_NOT_MEASURED);
+        assert_non_null(strstr(verdict.bars[0].text, n == 1 ? "no pair" : "0.20 Å apart to begin with"));
+        mlff_system_destroy(odd);
+    }
+    mlff_system_destroy(system);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_core),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
