@@ -2,40 +2,64 @@
 #include "dataset_changes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/team.h"
 
 #define LARGEST_FACTOR 5.0
+enum { LOOK_BACK = 20 }; // structures before one that it is compared with
 
 typedef struct change_search {
     const mlff_dataset *dataset;
-    dataset_change_function find;
+    const dataset_comparison *comparison;
     dataset_change *changes; // [n_frames]
-    bool *found;             // [n_frames]
 } change_search;
+
+static bool is_same_kind(const mlff_system *a, const mlff_system *b)
+{
+    return a->n_atoms == b->n_atoms && memcmp(a->species, b->species, (size_t)a->n_atoms * sizeof *a->species) == 0;
+}
+
+// From the nearest of the structures before this one.
+static dataset_change find_change(const change_search *s, size_t frame)
+{
+    const mlff_system *b = s->dataset->frames[frame].system;
+    double nearest = CHANGES_LARGEST_MOVE;
+    dataset_change found = {0};
+    atoms_images images;
+    if (!s->comparison->has_labels(b)) return found;
+    atoms_images_make(b, &images);
+    for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
+        const mlff_system *a = s->dataset->frames[frame - back].system;
+        dataset_change change = {0};
+        if (!s->comparison->has_labels(a) || !is_same_kind(a, b)) continue;
+        const double move = s->comparison->compare(a, b, &images, &change);
+        if (!(move < nearest)) continue;
+        nearest = move;
+        found = change;
+    }
+    found.frame = frame;
+    return found;
+}
 
 static void find_changes(void *context, const team_member *member)
 {
     const change_search *s = context;
-    for (size_t f = (size_t)member->thread; f < s->dataset->n_frames; f += (size_t)member->n)
-        s->found[f] = s->find(s->dataset, f, &s->changes[f]);
+    for (size_t f = (size_t)member->thread; f < s->dataset->n_frames; f += (size_t)member->n) s->changes[f] = find_change(s, f);
 }
 
-mlff_status dataset_find_changes(const mlff_dataset *dataset, dataset_change_function find, dataset_change **changes_out,
+mlff_status dataset_find_changes(const mlff_dataset *dataset, const dataset_comparison *comparison, dataset_change **changes_out,
                                  size_t *n_out)
 {
-    dataset_change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
-    bool *found = base_alloc(dataset->n_frames, sizeof *found, "energies");
-    const bool allocated = changes && found;
     size_t n = 0;
-    if (allocated) team_run(team_size(dataset->n_threads), find_changes, &(change_search){dataset, find, changes, found});
-    for (size_t f = 0; allocated && f < dataset->n_frames; f++)
-        if (found[f]) changes[n++] = changes[f];
-    base_free(found);
-    if (!allocated) base_free(changes);
-    *changes_out = allocated ? changes : NULL;
+    dataset_change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
+    if (!changes) return MLFF_ERR_MEMORY;
+    team_run(team_size(dataset->n_threads), find_changes, &(change_search){dataset, comparison, changes});
+    for (size_t f = 0; f < dataset->n_frames; f++)
+        if (changes[f].tells) changes[n++] = changes[f];
+    *changes_out = changes;
     *n_out = n;
-    return allocated ? MLFF_OK : MLFF_ERR_MEMORY;
+    return MLFF_OK;
 }
 
 static int compare_ratios(const void *a, const void *b)

@@ -15,10 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "atoms/images.h"
 #include "dataset_changes.h"
 
-#define LARGEST_MOVE 0.5    // Å, of an atom between the two
 #define LARGEST_SHARE 0.25  // of pairs that are off
 #define BOHR 0.529177       // Å
 #define NEAR_BOHR 1.12      // the median of the ratios is within this factor of it, or of its inverse, where eight in ten
@@ -29,17 +27,22 @@
 #define OUTLIER_FORCES 100.0 // eV/Å
 #define OUTLIER_MEDIANS 100.0
 
-static bool is_same_kind(const mlff_system *a, const mlff_system *b)
+static bool has_labels(const mlff_system *s)
 {
-    return a->n_atoms == b->n_atoms && memcmp(a->species, b->species, (size_t)a->n_atoms * sizeof *a->species) == 0 &&
-           memcmp(a->periodic, b->periodic, sizeof a->periodic) == 0 && memcmp(a->cell, b->cell, sizeof a->cell) == 0;
+    return !isnan(s->label_energy) && s->label_forces;
 }
 
-// The largest move of an atom from a to b, Å, and what the forces say of the change of energy. A move is to the nearest image.
-static double measure(const mlff_system *a, const mlff_system *b, const atoms_images *images, double *by_forces)
+static bool is_same_cell(const mlff_system *a, const mlff_system *b)
+{
+    return memcmp(a->periodic, b->periodic, sizeof a->periodic) == 0 && memcmp(a->cell, b->cell, sizeof a->cell) == 0;
+}
+
+// A move is to the nearest image.
+static double compare(const mlff_system *a, const mlff_system *b, const atoms_images *images, dataset_change *change_out)
 {
     double largest = 0, sum = 0;
-    for (int i = 0; i < a->n_atoms && largest < LARGEST_MOVE * LARGEST_MOVE; i++) {
+    if (!is_same_cell(a, b)) return INFINITY;
+    for (int i = 0; i < a->n_atoms && largest < CHANGES_LARGEST_MOVE * CHANGES_LARGEST_MOVE; i++) {
         double move[3], square = 0;
         for (int c = 0; c < 3; c++) move[c] = b->positions[3 * i + c] - a->positions[3 * i + c];
         atoms_nearest_image(images, move);
@@ -49,30 +52,10 @@ static double measure(const mlff_system *a, const mlff_system *b, const atoms_im
         }
         largest = fmax(largest, square);
     }
-    *by_forces = sum;
+    change_out->energy = b->label_energy - a->label_energy;
+    change_out->by_labels = sum;
+    change_out->tells = fabs(change_out->energy) + fabs(sum) > CHANGES_LEAST;
     return sqrt(largest);
-}
-
-// The change from the nearest of the structures before this one.
-static bool find_change(const mlff_dataset *dataset, size_t frame, dataset_change *change_out)
-{
-    const mlff_system *b = dataset->frames[frame].system;
-    double nearest = LARGEST_MOVE;
-    bool found = false;
-    atoms_images images;
-    if (isnan(b->label_energy) || !b->label_forces) return false;
-    atoms_images_make(b, &images);
-    for (size_t back = 1; back <= CHANGES_LOOK_BACK && back <= frame; back++) {
-        const mlff_system *a = dataset->frames[frame - back].system;
-        double by_forces;
-        if (isnan(a->label_energy) || !a->label_forces || !is_same_kind(a, b)) continue;
-        const double move = measure(a, b, &images, &by_forces);
-        if (!(move < nearest)) continue;
-        nearest = move;
-        *change_out = (dataset_change){frame, b->label_energy - a->label_energy, by_forces};
-        found = true;
-    }
-    return found && fabs(change_out->energy) + fabs(change_out->by_labels) > CHANGES_LEAST;
 }
 
 static int compare_sizes(const void *a, const void *b)
@@ -174,7 +157,7 @@ mlff_status dataset_check_forces(const mlff_dataset *dataset)
     size_t n, first_wrong;
     dataset_change *changes = NULL;
     MLFF_TRY(check_sizes(dataset));
-    MLFF_TRY(dataset_find_changes(dataset, find_change, &changes, &n));
+    MLFF_TRY(dataset_find_changes(dataset, &(dataset_comparison){has_labels, compare}, &changes, &n));
     qsort(changes, n, sizeof *changes, compare_sizes);
     n = (n + 1) / 2; // the larger half: the terms left out of the others weigh more
     const size_t n_wrong = dataset_wrong_changes(changes, n, &first_wrong);

@@ -10,14 +10,11 @@
 // 100 % with stresses of the other sign, in GPa, or virials in their place. Displaced by 0.1 Å, few or no pairs tell of the sign, though
 // nearly all of GPa; in dynamics at no pressure only kbar are found, as neither pairs nor the size of 7 eV an atom tell of GPa.
 #include <math.h>
-#include <string.h>
 
 #include "atoms/atoms.h"
-#include "atoms/images.h"
 #include "base/voigt.h"
 #include "dataset_changes.h"
 
-#define LARGEST_MOVE 0.5   // Å, of an atom beside the strain
 #define LARGEST_STRAIN 0.1 // component of D - 1
 #define SMALLEST_STRAIN 1e-4
 #define LARGEST_SHARE 0.5 // of pairs that are off
@@ -51,7 +48,7 @@ static double move_atoms(const mlff_system *a, const mlff_system *b, const doubl
 {
     double largest = 0;
     *by_forces = *sizes = 0;
-    for (int i = 0; i < a->n_atoms && largest < LARGEST_MOVE * LARGEST_MOVE; i++) {
+    for (int i = 0; i < a->n_atoms && largest < CHANGES_LARGEST_MOVE * CHANGES_LARGEST_MOVE; i++) {
         const double *x = a->positions + 3 * (size_t)i, *y = b->positions + 3 * (size_t)i;
         double u[3], square = 0;
         for (int c = 0; c < 3; c++) u[c] = y[c] - x[c] - x[0] * strain[c] - x[1] * strain[3 + c] - x[2] * strain[6 + c];
@@ -76,38 +73,21 @@ static double work_of_strain(const mlff_system *s, const double strain[9])
     return mlff_system_volume(s) * sum;
 }
 
-static bool is_same_kind(const mlff_system *a, const mlff_system *b)
-{
-    return a->n_atoms == b->n_atoms && memcmp(a->species, b->species, (size_t)a->n_atoms * sizeof *a->species) == 0;
-}
-
-static bool is_complete(const mlff_system *s)
+static bool has_labels(const mlff_system *s)
 {
     return has_stress(s) && s->label_forces && !isnan(s->label_energy);
 }
 
-// The change from the nearest of the structures before this one, where the stress decides it.
-static bool find_change(const mlff_dataset *dataset, size_t frame, dataset_change *change_out)
+// Of the energy, what the forces leave; it tells where the stress decides it.
+static double compare(const mlff_system *a, const mlff_system *b, const atoms_images *images, dataset_change *change_out)
 {
-    const mlff_system *b = dataset->frames[frame].system;
-    double nearest = LARGEST_MOVE, sizes_of_nearest = 0;
-    bool found = false;
-    atoms_images images;
-    if (!is_complete(b)) return false;
-    atoms_images_make(b, &images);
-    for (size_t back = 1; back <= CHANGES_LOOK_BACK && back <= frame; back++) {
-        const mlff_system *a = dataset->frames[frame - back].system;
-        double strain[9], by_forces, sizes;
-        if (!is_complete(a) || !is_same_kind(a, b) || !find_strain(a, b, strain)) continue;
-        const double move = move_atoms(a, b, strain, &images, &by_forces, &sizes);
-        if (!(move < nearest)) continue;
-        nearest = move;
-        sizes_of_nearest = sizes;
-        *change_out = (dataset_change){frame, b->label_energy - a->label_energy - by_forces,
-                                       0.5 * (work_of_strain(a, strain) + work_of_strain(b, strain))};
-        found = true;
-    }
-    return found && fmax(fabs(change_out->energy), fabs(change_out->by_labels)) > fmax(CHANGES_LEAST, sizes_of_nearest);
+    double strain[9], by_forces, sizes;
+    if (!find_strain(a, b, strain)) return INFINITY;
+    const double move = move_atoms(a, b, strain, images, &by_forces, &sizes);
+    change_out->energy = b->label_energy - a->label_energy - by_forces;
+    change_out->by_labels = 0.5 * (work_of_strain(a, strain) + work_of_strain(b, strain));
+    change_out->tells = fmax(fabs(change_out->energy), fabs(change_out->by_labels)) > fmax(CHANGES_LEAST, sizes);
+    return move;
 }
 
 static mlff_status check_sizes(const mlff_dataset *dataset)
@@ -142,7 +122,7 @@ mlff_status dataset_check_stress(const mlff_dataset *dataset)
     size_t n, first_wrong;
     dataset_change *changes = NULL;
     MLFF_TRY(check_sizes(dataset));
-    MLFF_TRY(dataset_find_changes(dataset, find_change, &changes, &n));
+    MLFF_TRY(dataset_find_changes(dataset, &(dataset_comparison){has_labels, compare}, &changes, &n));
     const size_t n_wrong = dataset_wrong_changes(changes, n, &first_wrong);
     if (n < CHANGES_FEWEST || (double)n_wrong <= LARGEST_SHARE * (double)n) goto done;
     const double median = changes[n / 2].energy / changes[n / 2].by_labels;
