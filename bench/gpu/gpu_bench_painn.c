@@ -10,6 +10,7 @@
 
 #include "atoms/atoms.h"
 #include "atoms/dynamics/bath.h"
+#include "atoms/systems_batch.h"
 #include "model/painn/painn.h"
 #include "timing.h"
 
@@ -36,43 +37,22 @@ static const struct {
 } precisions[] = {{"float32", MLFF_FLOAT32}, {"tf32", MLFF_TF32}, {"bf16", MLFF_BF16}};
 
 typedef struct problem {
-    mlff_batch batch;
-    int32_t *first_atom, *species;
-    double *positions, *cells;
-    unsigned char *periodic;
+    systems_batch in;
     int n_atoms, n_systems;
 } problem;
 
 static void build(const bench_case *c, problem *p)
 {
-    memset(p, 0, sizeof *p);
-    p->n_systems = c->copies;
-    p->first_atom = need(c->copies + 1, sizeof *p->first_atom);
+    mlff_system **systems = need((size_t)c->copies, sizeof(mlff_system *));
+    *p = (problem){.n_systems = c->copies};
     for (int k = 0; k < c->copies; k++) {
-        mlff_system *s;
-        must(mlff_system_build(c->system, c->n_atoms, 0, &s), c->name);
-        must(mlff_system_perturb(s, 300.0, 7 + k), c->name);
-        if (k == 0) {
-            p->n_atoms = s->n_atoms * c->copies;
-            p->species = need(p->n_atoms, sizeof *p->species);
-            p->positions = need(3 * (size_t)p->n_atoms, sizeof *p->positions);
-            p->cells = need(9 * (size_t)c->copies, sizeof *p->cells);
-            p->periodic = need(3 * (size_t)c->copies, 1);
-        }
-        int at = p->first_atom[k];
-        for (int i = 0; i < s->n_atoms; i++) p->species[at + i] = s->species[i];
-        memcpy(p->positions + 3 * (size_t)at, s->positions, sizeof(double) * 3 * s->n_atoms);
-        memcpy(p->cells + 9 * (size_t)k, s->cell, sizeof s->cell);
-        memcpy(p->periodic + 3 * (size_t)k, s->periodic, 3);
-        p->first_atom[k + 1] = at + s->n_atoms;
-        mlff_system_destroy(s);
+        must(mlff_system_build(c->system, c->n_atoms, 0, &systems[k]), c->name);
+        must(mlff_system_perturb(systems[k], 300.0, 7 + (uint64_t)k), c->name);
+        p->n_atoms += systems[k]->n_atoms;
     }
-    p->batch = (mlff_batch){.n_systems = p->n_systems,
-                            .first_atom = p->first_atom,
-                            .species = p->species,
-                            .positions = p->positions,
-                            .cells = p->cells,
-                            .periodic = p->periodic};
+    must(systems_batch_fill(&p->in, systems, c->copies), c->name);
+    for (int k = 0; k < c->copies; k++) mlff_system_destroy(systems[k]);
+    free(systems);
 }
 
 // Results of a case in float64 on the CPU.
@@ -88,7 +68,7 @@ static expected reference_of(const mlff_model *model, const problem *p)
     o.precision = MLFF_FLOAT64;
     must(mlff_evaluator_create(model, &o, &reference), "reference");
     mlff_results r = {.energies = e.energies, .forces = e.forces, .virials = e.virials};
-    must(mlff_evaluator_compute(reference, &p->batch, &r), "reference");
+    must(mlff_evaluator_compute(reference, &p->in.batch, &r), "reference");
     mlff_evaluator_destroy(reference);
     return e;
 }
@@ -116,57 +96,57 @@ static void errors(const expected *e, const problem *p, const mlff_results *got,
 }
 
 // `reference` may be NULL: errors are not computed.
-static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, problem p, const expected *reference,
-                int precision, int calls)
+static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, const problem *p,
+                const expected *reference, int precision, int calls)
 {
     gpu_evaluator *e;
     mlff_evaluator_options o = mlff_evaluator_options_default();
     o.device = (mlff_device){MLFF_CUDA, 0};
     o.precision = precisions[precision].precision;
     e = create_evaluator(gpu, model, &o);
-    double *E = need(p.n_systems, 8), *F = need(3 * (size_t)p.n_atoms, 8), *V = need(9 * (size_t)p.n_systems, 8),
-           *F2 = need(3 * (size_t)p.n_atoms, 8);
+    double *E = need(p->n_systems, 8), *F = need(3 * (size_t)p->n_atoms, 8), *V = need(9 * (size_t)p->n_systems, 8),
+           *F2 = need(3 * (size_t)p->n_atoms, 8);
     mlff_results all = {.energies = E, .forces = F, .virials = V}, plain = {.energies = E, .forces = F2};
-    must(gpu->compute(e, &p.batch, &all), "compute");
+    must(gpu->compute(e, &p->in.batch, &all), "compute");
     double rel = NAN, worst = NAN, energy = NAN, virial = NAN;
-    if (reference) errors(reference, &p, &all, &rel, &worst, &energy, &virial);
+    if (reference) errors(reference, p, &all, &rel, &worst, &energy, &virial);
     int same = 1;
     for (int k = 0; k < 20; k++) {
-        must(gpu->compute(e, &p.batch, &plain), "compute");
-        same = same && memcmp(F, F2, sizeof(double) * 3 * p.n_atoms) == 0;
+        must(gpu->compute(e, &p->in.batch, &plain), "compute");
+        same = same && memcmp(F, F2, sizeof(double) * 3 * p->n_atoms) == 0;
     }
-    double host_ns = time_host(gpu, e, &p.batch, &plain, calls);
+    double host_ns = time_host(gpu, e, &p->in.batch, &plain, calls);
 
     // On the device, with given pairs.
     mlff_neighbors *list;
     mlff_pairs pairs;
     must(mlff_neighbors_create(model->cutoff, 0.0, &list), "list");
-    must(mlff_neighbors_update(list, &p.batch), "list");
+    must(mlff_neighbors_update(list, &p->in.batch), "list");
     mlff_neighbors_get(list, &pairs, NULL, NULL);
-    size_t n_pairs = pairs.first[p.n_atoms];
-    mlff_batch on = p.batch;
+    size_t n_pairs = pairs.first[p->n_atoms];
+    mlff_batch on = p->in.batch;
     on.location = MLFF_DEVICE_MEMORY;
-    on.species = to_device(gpu, p.species, sizeof(int32_t) * p.n_atoms);
-    on.positions = to_device(gpu, p.positions, sizeof(double) * 3 * p.n_atoms);
-    on.cells = to_device(gpu, p.cells, sizeof(double) * 9 * p.n_systems);
+    on.species = to_device(gpu, p->in.species, sizeof(int32_t) * p->n_atoms);
+    on.positions = to_device(gpu, p->in.positions, sizeof(double) * 3 * p->n_atoms);
+    on.cells = to_device(gpu, p->in.cells, sizeof(double) * 9 * p->n_systems);
     must(gpu->stream_create(0, &on.stream), "stream");
-    mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double) * p.n_systems),
-                          .forces = to_device(gpu, NULL, sizeof(double) * 3 * p.n_atoms),
+    mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double) * p->n_systems),
+                          .forces = to_device(gpu, NULL, sizeof(double) * 3 * p->n_atoms),
                           .location = MLFF_DEVICE_MEMORY};
     double listed_p5, handed_p5, listed = time_device(gpu, e, &on, &there, calls, &listed_p5);
     must(gpu->stream_synchronize(0, on.stream), "wait");
-    must(gpu->copy(0, F2, there.forces, sizeof(double) * 3 * p.n_atoms), "copy");
-    same = same && memcmp(F, F2, sizeof(double) * 3 * p.n_atoms) == 0;
-    mlff_pairs handed = {.first = to_device(gpu, pairs.first, sizeof(int32_t) * (p.n_atoms + 1)),
+    must(gpu->copy(0, F2, there.forces, sizeof(double) * 3 * p->n_atoms), "copy");
+    same = same && memcmp(F, F2, sizeof(double) * 3 * p->n_atoms) == 0;
+    mlff_pairs handed = {.first = to_device(gpu, pairs.first, sizeof(int32_t) * (p->n_atoms + 1)),
                          .neighbor = to_device(gpu, pairs.neighbor, sizeof(int32_t) * n_pairs),
                          .shift = pairs.shift ? to_device(gpu, pairs.shift, sizeof(int32_t) * 3 * n_pairs) : NULL,
                          .symmetric = 1};
     on.pairs = &handed;
     double handed_ns = time_device(gpu, e, &on, &there, calls, &handed_p5);
     must(gpu->stream_synchronize(0, on.stream), "wait");
-    must(gpu->copy(0, F2, there.forces, sizeof(double) * 3 * p.n_atoms), "copy");
+    must(gpu->copy(0, F2, there.forces, sizeof(double) * 3 * p->n_atoms), "copy");
     double handed_d = 0, f2 = 0;
-    for (int k = 0; k < 3 * p.n_atoms; k++) handed_d += (F[k] - F2[k]) * (F[k] - F2[k]), f2 += F[k] * F[k];
+    for (int k = 0; k < 3 * p->n_atoms; k++) handed_d += (F[k] - F2[k]) * (F[k] - F2[k]), f2 += F[k] * F[k];
 
     // Stages.
     int n_stages;
@@ -174,7 +154,7 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     double *stage_ns = need(n_stages, 8), *sum = need(n_stages, 8);
     must(gpu->stage_clock_set(e, 1), "clock");
     for (int k = 0; k < 220; k++) {
-        must(gpu->compute(e, &p.batch, &plain), "compute");
+        must(gpu->compute(e, &p->in.batch, &plain), "compute");
         gpu->stage_times(e, stage_ns);
         for (int s = 0; s < n_stages && k >= 20; s++) sum[s] += stage_ns[s] / 200;
     }
@@ -191,8 +171,9 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
            "\"host_call_us\": %.2f, \"p5_us\": [%.2f, %.2f], %s\"bitwise_repeatable\": %d, \"handed_vs_own_rel\": %.2g, "
            "\"device_mb\": %.1f, \"growths\": "
            "%lld, \"stages_us\": {",
-           c->name, precisions[precision].name, p.n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3, handed_p5 / 1e3,
-           listed_p5 / 1e3, error_text, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0, (long long)info.n_growths);
+           c->name, precisions[precision].name, p->n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3,
+           handed_p5 / 1e3, listed_p5 / 1e3, error_text, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0,
+           (long long)info.n_growths);
     for (int s = 0; s < n_stages; s++)
         printf("%s\"%s %s %d\": %.2f", s ? ", " : "", stages[s].name, stages[s].phase, stages[s].layer, sum[s] / 1e3);
     printf("}}\n");
@@ -217,7 +198,7 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
         e = create_evaluator(gpu, model, &o);
         unsetenv("MLFF_CUDA_PLAN");
         mlff_results results = {.energies = need(1, 8), .forces = k ? forces : first};
-        must(gpu->compute(e, &p.batch, &results), "compute");
+        must(gpu->compute(e, &p.in.batch, &results), "compute");
         int same = memcmp(forces, first, sizeof(double) * 3 * (size_t)p.n_atoms) == 0;
         int n_stages;
         const mlff_stage *stages = gpu->stages(e, &n_stages);
@@ -225,7 +206,7 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
         must(gpu->stage_clock_set(e, 1), "clock");
         double *lists = need(calls, 8), *steps = need(calls, 8);
         for (int call = -3; call < calls; call++) {
-            must(gpu->compute(e, &p.batch, &results), "compute");
+            must(gpu->compute(e, &p.in.batch, &results), "compute");
             gpu->stage_times(e, stage_ns);
             list = step = 0;
             for (int s = 0; s < n_stages; s++) {
@@ -242,6 +223,7 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
         fflush(stdout);
         gpu->destroy(e);
     }
+    systems_batch_free(&p.in);
     printf("}\n");
     fflush(stdout);
 }
@@ -340,7 +322,8 @@ int main(int argc, char **argv)
         if (check) reference = reference_of(model, &p);
         for (int m = 0; m < 3; m++)
             if (!precision || strcmp(precision, precisions[m].name) == 0)
-                run(model, gpu, &list[k], p, check ? &reference : NULL, m, calls);
+                run(model, gpu, &list[k], &p, check ? &reference : NULL, m, calls);
+        systems_batch_free(&p.in);
     }
     for (size_t k = 0; lists && k < sizeof large / sizeof *large; k++) run_lists(model, gpu, &large[k], calls < 50 ? calls : 50);
     if (steps > 0) {
