@@ -538,7 +538,7 @@ typedef struct mlff_bar {
                            "stability.hot", "core", "structure", "spectrum" */
     const char *unit;   /* "meV/Å"; "" for a pure number */
     double value;       /* NaN: none; what is too short to decide has a value and the state MLFF_BAR_NOT_MEASURED */
-    double uncertainty; /* half width of the 95 % interval; NaN where there is none */
+    double uncertainty; /* half width of the 95 % interval, of "stability.nve" of the 99 % interval; NaN where there is none */
     double limit;
     int at_least; /* 1: the value must reach the limit; 0: it must not exceed it */
     mlff_bar_state state;

@@ -352,6 +352,19 @@ test_verdict_elements() {
     grep -q '"elements_not_judged": \[\]' verdict.json || fail "elements that were judged"
 }
 
+# What a verdict says of limits and lengths is what was asked for and what was done: runs are whole samples of 8 steps.
+test_verdict_words() {
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2078.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
+    local judge="verdict ethanol --test water.xyz --system ethanol --nve 0"
+    run 1 $judge --teacher ethanol-large --hot 0.0001 --compare 0.0001 --min-speed 1000
+    says 'speed +FAILED .* >= +1000 '
+    grep -q 'no faster than' out && fail "a student that is faster is called no faster"
+    says 'stability.hot .* 3 runs of 0.004 ps'
+    says 'structure .* over 4 x 0.004 ps'
+    run 1 $judge --hot 0 --min-speed 0
+    says 'structure +NOT MEASURED +- <= +-  '
+}
+
 # Where this student's pairs are pressed until they attract, its energy is thousands of eV; the user did nothing for which to be warned.
 test_verdict_pressed() {
     printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2078.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz

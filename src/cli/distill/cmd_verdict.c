@@ -69,10 +69,11 @@ static void print_bars(const mlff_verdict *verdict)
     const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
     printf("%-14s %-12s %12s %12s  %s\n", "bar", "", "measured", "limit", "");
     for (int k = 0; k < n; k++) {
-        char measured[24] = "-";
+        char measured[24] = "-", limit[24] = "-";
         if (isfinite(bars[k].value)) snprintf(measured, sizeof measured, "%.4g", bars[k].value);
-        cli_print("%-14s %-12s %12s %2s %9.4g  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], measured,
-                  bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit, bars[k].unit[0] ? ": " : "", bars[k].system,
+        if (isfinite(bars[k].limit)) snprintf(limit, sizeof limit, "%.4g", bars[k].limit);
+        cli_print("%-14s %-12s %12s %2s %9s  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], measured,
+                  bars[k].at_least ? ">=" : "<=", limit, bars[k].unit, bars[k].unit[0] ? ": " : "", bars[k].system,
                   bars[k].system[0] ? ": " : "", bars[k].text);
     }
     printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");

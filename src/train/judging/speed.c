@@ -138,7 +138,7 @@ static mlff_bar *judge(const verdict_run *run, const char *name, const timing *t
 
 static const char *remark(const mlff_bar *bar)
 {
-    if (bar->state == MLFF_BAR_FAILED) return "; no faster than its teacher here";
+    if (bar->state == MLFF_BAR_FAILED && bar->value <= 1) return "; no faster than its teacher here";
     return bar->uncertainty > 0.2 * bar->value ? "; the ratio is uncertain, other programs disturbed the times" : "";
 }
 

@@ -71,10 +71,16 @@ done:
     return status;
 }
 
+// A length that was asked for as samples, and the length of samples, ps.
 static int64_t samples_of(const verdict_run *run, double picoseconds)
 {
     const double n = picoseconds * 1000 / (EVERY * run->verdict->options.timestep_fs);
     return n < 1 ? 1 : (int64_t)n;
+}
+
+static double length_of(const verdict_run *run, int64_t n_samples)
+{
+    return (double)n_samples * EVERY * run->verdict->options.timestep_fs * 1e-3;
 }
 
 static bool of_dynamics(mlff_status status)
@@ -98,7 +104,7 @@ mlff_status verdict_nve(const verdict_run *run)
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
     const int64_t n = samples_of(run, o->nve_ps);
-    const double sample_ps = EVERY * o->timestep_fs * 1e-3, per_atom = 1.0 / (run->start->n_atoms * sample_ps);
+    const double sample_ps = length_of(run, 1), per_atom = 1.0 / (run->start->n_atoms * sample_ps);
     trajectory t = {0};
     double *energies = base_alloc((size_t)n, LONGEST * sizeof *energies, "energies");
     analysis_slope drift = {NAN, NAN, false};
@@ -116,8 +122,7 @@ mlff_status verdict_nve(const verdict_run *run)
         drift = analysis_drift(energies, done, o->max_drift / per_atom);
     }
     if (status != MLFF_OK && !of_dynamics(status)) goto done;
-    const double slope = 1e3 * fabs(drift.slope) * per_atom, half = 1e3 * drift.half * per_atom,
-                 ran_ps = (double)done * sample_ps;
+    const double slope = 1e3 * fabs(drift.slope) * per_atom, half = 1e3 * drift.half * per_atom, ran_ps = length_of(run, done);
     mlff_bar *bar = verdict_add(run->verdict, "stability.nve", "meV/atom/ps", slope, half, 1e3 * o->max_drift, 0);
     if (status != MLFF_OK) {
         bar->state = MLFF_BAR_FAILED;
@@ -194,6 +199,8 @@ mlff_status verdict_hot(const verdict_run *run)
     const mlff_verdict_options *o = &run->verdict->options;
     bond_watch watch = {.timestep_fs = o->timestep_fs, .closest = INFINITY};
     trajectory t = {0};
+    const int64_t n = samples_of(run, o->hot_ps);
+    const double hot_ps = length_of(run, n);
     int n_good = 0;
     char reason[160] = "", contacts[160] = "";
     MLFF_TRY(bond_list_create(run->start, &watch.bonds));
@@ -202,7 +209,7 @@ mlff_status verdict_hot(const verdict_run *run)
         char what[64];
         base_format(what, sizeof what, "%g K, run %d of %d", o->hot_kelvin, k + 1, o->hot_runs);
         MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->hot_kelvin, o->seed + 1000 + (uint64_t)k, what, &t));
-        status = sample(run, &t, samples_of(run, o->hot_ps), watch_bonds, &watch, &done);
+        status = sample(run, &t, n, watch_bonds, &watch, &done);
         if (status != MLFF_OK && !of_dynamics(status)) goto done;
         n_good += status == MLFF_OK;
         if (status != MLFF_OK && !reason[0]) snprintf(reason, sizeof reason, "run %d: %.140s", k, mlff_last_error());
@@ -216,11 +223,11 @@ mlff_status verdict_hot(const verdict_run *run)
             "; %d atoms in contact with metals, nearest ones at %.2f to %.2f of the sum of covalent radii (%.2f to %.2f allowed)",
             watch.bonds.n_in_contact, watch.closest, watch.farthest, CLOSEST_CONTACT, FARTHEST_CONTACT);
     if (reason[0])
-        verdict_say(bar, "%d of %d runs of %g ps at %g K kept every bond%s; %s", n_good, o->hot_runs, o->hot_ps, o->hot_kelvin,
+        verdict_say(bar, "%d of %d runs of %g ps at %g K kept every bond%s; %s", n_good, o->hot_runs, hot_ps, o->hot_kelvin,
                     watch.bonds.n_in_contact > 0 ? " and contact" : "", reason);
     else
         verdict_say(bar, "%d run%s of %g ps at %g K; %d bonds, largest change of a length %.2f Å (%.2f allowed)%s", o->hot_runs,
-                    o->hot_runs == 1 ? "" : "s", o->hot_ps, o->hot_kelvin, watch.bonds.n, watch.worst, BOND_CHANGE, contacts);
+                    o->hot_runs == 1 ? "" : "s", hot_ps, o->hot_kelvin, watch.bonds.n, watch.worst, BOND_CHANGE, contacts);
 done:
     trajectory_free(&t);
     bond_list_free(&watch.bonds);
@@ -405,7 +412,7 @@ static void add_runs(const double *const curves[2 * RUNS], unsigned first, int n
 // A permutation test: if student and teacher are the same, their runs are as different as any two halves of all runs, and the greatest of
 // the 35 differences is theirs once in 35 times. TOLERANCE is a difference too small to matter.
 static mlff_status judge(const verdict_run *run, const char *name, double step, const double *const curves[2 * RUNS], int n,
-                         const char *of)
+                         const char *of, double run_ps)
 {
     static const double TOLERANCE = 0.01;
     enum { TEACHERS = (1 << RUNS) - 1 };
@@ -418,7 +425,7 @@ static mlff_status judge(const verdict_run *run, const char *name, double step, 
     add_runs(curves, TEACHERS, n, teacher, student);
     verdict_say(verdict_add(run->verdict, name, "", analysis_distance(teacher, student, n), NAN, most + TOLERANCE, 0),
                 "%s over %d x %g ps at %g K; the runs of both, divided in two in other ways, differ by up to %.3f", of, RUNS,
-                run->verdict->options.compare_ps / RUNS, run->verdict->options.temperature_kelvin, most);
+                run_ps, run->verdict->options.temperature_kelvin, most);
     return verdict_keep(run->verdict, name, step, teacher, student, n);
 }
 
@@ -427,7 +434,8 @@ static mlff_status judge_spectra(const verdict_run *run, double step, const doub
 {
     const mlff_verdict_options *o = &run->verdict->options;
     if (n / 2 >= LEAST_LAGS)
-        return judge(run, "spectrum", step, spectra, n / 2 < LAGS ? (int)(n / 2) : LAGS, "vibrational density of states");
+        return judge(run, "spectrum", step, spectra, n / 2 < LAGS ? (int)(n / 2) : LAGS, "vibrational density of states",
+                     length_of(run, n));
     const double least = 1e-3 * 2 * LEAST_LAGS * RUNS * EVERY * o->timestep_fs;
     verdict_say(verdict_add(run->verdict, "spectrum", "", NAN, NAN, NAN, 0),
                 "of the %g ps compared, four runs of %" PRId64 " sample%s, a spectrum has %" PRId64
@@ -467,7 +475,7 @@ mlff_status verdict_compare(const verdict_run *run)
         distances[k] = seen[k].distances.count;
         spectra[k] = seen[k].spectrum;
     }
-    MLFF_TRY(judge(run, "structure", 0.05, distances, BINS, "distances of all pairs of atoms up to 10 Å"));
+    MLFF_TRY(judge(run, "structure", 0.05, distances, BINS, "distances of all pairs of atoms up to 10 Å", length_of(run, n)));
     MLFF_TRY(judge_spectra(run, seen[0].spectrum_step, spectra, n));
 done:
     for (int k = 0; k < 2 * RUNS; k++) distance_histogram_free(&seen[k].distances);

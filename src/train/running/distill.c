@@ -320,10 +320,11 @@ static mlff_status tell_bars(const distill *d)
     int n;
     const mlff_bar *bars = mlff_verdict_bars(d->verdict, &n);
     for (int k = 0; k < n; k++) {
-        char value[24] = "-";
+        char value[24] = "-", limit[24] = "-";
         if (isfinite(bars[k].value)) snprintf(value, sizeof value, "%.4g", bars[k].value);
-        MLFF_TRY(distill_tell(d, 1, 1, "%-14s %-7s %10s %s (%s %.4g): %s%s%s", bars[k].name, states[bars[k].state], value,
-                              bars[k].unit, bars[k].at_least ? "at least" : "at most", bars[k].limit, bars[k].system,
+        if (isfinite(bars[k].limit)) snprintf(limit, sizeof limit, "%.4g", bars[k].limit);
+        MLFF_TRY(distill_tell(d, 1, 1, "%-14s %-7s %10s %s (%s %s): %s%s%s", bars[k].name, states[bars[k].state], value,
+                              bars[k].unit, bars[k].at_least ? "at least" : "at most", limit, bars[k].system,
                               bars[k].system[0] ? ": " : "", bars[k].text));
     }
 done:
