@@ -150,6 +150,12 @@ class DeviceArrays(unittest.TestCase):
         )
         for name, array in out.items():
             np.testing.assert_array_equal(array.host(), expected[name])
+        # The last one is the number of atoms that are read and written: beyond the arrays, or not all of them.
+        for wrong in ([0, 9, 1800], [0, 9, 12], [9, 12, 18], [18], []):
+            with self.assertRaisesRegex(MlffUsageError, "first_atom"):
+                self.evaluator.compute_on_device(
+                    arrays["numbers"], arrays["positions"], out, cells=arrays["cells"], periodic=flags, first_atom=wrong
+                )
 
     def test_new_arrays_of_their_owner(self):
         # A stand-in for torch: what it is asked for, and on which stream.

@@ -9,6 +9,7 @@ from ase import Atoms
 from ase.build import bulk, molecule
 from ase.calculators.calculator import Calculator
 from ase.calculators.emt import EMT
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.db import connect
 from support import scratch, untrained, untrained_path
@@ -280,6 +281,18 @@ class Labels(unittest.TestCase):
 
 
 class Datasets(unittest.TestCase):
+    def test_stress_as_a_matrix(self):
+        atoms = bulk("Cu", cubic=True)
+        voigt, dataset = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], Dataset()
+        matrix = [[0.01, 0.06, 0.05], [0.06, 0.02, 0.04], [0.05, 0.04, 0.03]]
+        atoms.calc = SinglePointCalculator(atoms, energy=1.0, forces=np.zeros((4, 3)), stress=np.array(matrix))
+        dataset.add(atoms)
+        dataset.add(atoms, energy=1.0, forces=np.zeros((4, 3)), stress=voigt)
+        for found in dataset:
+            np.testing.assert_array_equal(found.get_stress(), voigt)
+        with self.assertRaisesRegex(MlffUsageError, r"stress: shape \(5,\)"):
+            dataset.add(atoms, energy=1.0, stress=voigt[:5])
+
     def test_add(self):
         data = Dataset()
         atoms = molecule("H2O")

@@ -225,6 +225,12 @@ class Rules(unittest.TestCase):
         self.assertGreater(self.calc.memory()["host_bytes"], 0)
         with self.assertRaises(PropertyNotImplementedError):
             self.calc.calculate_batch(frames, ["dipole"])
+        for one in (self.calc.calculate_batch(frame for frame in frames[:2]), self.calc.calculate_batch(frames[:2], "energy")):
+            self.assertEqual([row["energy"] for row in one], [row["energy"] for row in rows[:2]])
+        self.assertEqual(self.calc.calculate_batch(frames[0])[0]["energy"], rows[0]["energy"])
+        for wrong in ("abc", [frames[0], None]):
+            with self.assertRaisesRegex(TypeError, "in place of ASE's Atoms"):
+                self.calc.calculate_batch(wrong)
 
 
 class Ensembles(unittest.TestCase):

@@ -332,6 +332,14 @@ def each_atoms(given: Any) -> Any:
     return [given] if hasattr(given, "numbers") and hasattr(given, "positions") else given
 
 
+def batch_of(systems: Any, properties: Any) -> tuple[list[Any], list[str]]:
+    """Structures and properties of `calculate_batch`, from any iterables or one of either."""
+    atoms = list(each_atoms(systems))
+    for one in atoms:
+        check_atoms(one)
+    return atoms, [properties] if isinstance(properties, str) else list(properties)
+
+
 def check_atoms(atoms: Any) -> None:
     """TypeError for what is not like ASE's atoms."""
     if not hasattr(atoms, "numbers") or not hasattr(atoms, "positions"):

@@ -107,6 +107,14 @@ def _atoms_from_system(address: int) -> Atoms:
     return atoms
 
 
+def _voigt(stress: Any) -> Array:
+    """A stress, also as the matrix that some calculators of ASE give, in Voigt order."""
+    if np.shape(stress) != (3, 3):
+        return host_array(stress, np.float64, (6,), "stress")
+    matrix = host_array(stress, np.float64, (3, 3), "stress")
+    return (0.5 * (matrix + matrix.T)).ravel()[[0, 4, 8, 5, 2, 1]]
+
+
 class _Samples:
     """The C library's list of structures, with each one's origin."""
 
@@ -603,7 +611,7 @@ class Dataset:
         Args:
             energy: eV.
             forces: [n_atoms][3] eV/Å.
-            stress: [6] eV/Å³ in Voigt order; of structures that repeat along all axes.
+            stress: [6] eV/Å³ in Voigt order, or [3][3]; of structures that repeat along all axes.
             weight: in the loss.
         """
         check_atoms(atoms)
@@ -618,7 +626,7 @@ class Dataset:
             forces, stress = results.get("forces"), results.get("stress")
             stress = stress if all(atoms.pbc) else None
         f = None if forces is None else host_array(forces, np.float64, (len(atoms), 3), "forces")
-        v = None if stress is None else np.ascontiguousarray(np.reshape(stress, 6), dtype=np.float64)
+        v = None if stress is None else _voigt(stress)
         row = s.mlff_labels(energy=float("nan") if energy is None else float(energy), weight=weight)
         row.forces = None if f is None else f.ctypes.data
         row.stress = None if v is None else v.ctypes.data

@@ -221,6 +221,14 @@ def _blocks(value: Any, shape: tuple[int, ...], name: str) -> Array:
     return np.reshape(array, (-1, *shape))
 
 
+def _first_atoms(value: Any, n_atoms: int) -> npt.NDArray[np.int32]:
+    """[n_systems + 1] of a batch, of which C knows the number of atoms by the last one; None: one system."""
+    first = np.array([0, n_atoms], np.int32) if value is None else host_array(value, np.int32, (-1,), "first_atom")
+    if first.size < 2 or first[0] != 0 or first[-1] != n_atoms:
+        raise MlffUsageError(f"first_atom: it must run from 0 to {n_atoms}, the number of atoms")
+    return first
+
+
 def _conditions(charges: Any, spins: Any, n_systems: int) -> list[Array | None]:
     """Charges and spins as arrays of the systems, or None where not given."""
     return [
@@ -336,10 +344,8 @@ class Evaluator:
         numbers = host_array(numbers, np.int32, (-1,), "numbers")
         n_atoms = numbers.shape[0]
         positions = host_array(positions, np.float64, (n_atoms, 3), "positions")
-        first = np.array([0, n_atoms], np.int32) if first_atom is None else host_array(first_atom, np.int32, (-1,), "first_atom")
+        first = _first_atoms(first_atom, n_atoms)
         n_systems = first.shape[0] - 1
-        if n_systems < 1 or first[0] != 0 or first[-1] != n_atoms:
-            raise MlffUsageError(f"first_atom: it must run from 0 to {n_atoms}, the number of atoms")
         if cells is not None:
             cells = host_array(_blocks(cells, (3, 3), "cells"), np.float64, (n_systems, 3, 3), "cells")
         if periodic is not None:
@@ -422,7 +428,7 @@ class Evaluator:
             jax.block_until_ready((numbers, positions, cells))
         on_stream = frameworks.current_stream(positions) if stream is None else stream
         n_atoms = int(positions.shape[0])
-        first = np.array([0, n_atoms], np.int32) if first_atom is None else host_array(first_atom, np.int32, (-1,), "first_atom")
+        first = _first_atoms(first_atom, n_atoms)
         n_systems = first.shape[0] - 1
         flags = None
         if periodic is not None:

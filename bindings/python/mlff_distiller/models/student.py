@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
 from .._arrays import changed_conditions, charge_and_spin, host_array
+from .._bridge import batch_of
 from ..engine import Evaluator, Model, ModelInfo
 
 
@@ -187,7 +188,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     # ---- more than one system at once ------------------------------------------------------------------------------
 
     def calculate_batch(
-        self, systems: Sequence[Atoms], properties: Sequence[str] = ("energy", "forces")
+        self, systems: Iterable[Atoms], properties: Sequence[str] = ("energy", "forces")
     ) -> list[dict[str, Any]]:
         """Results of several structures, of any sizes, in one call of the engine; equal to one call for each.
 
@@ -199,6 +200,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             For each structure a dictionary as `results` has it. "stress" is missing for structures that do not repeat
             along all three axes.
         """
+        systems, properties = batch_of(systems, properties)
         known = {"energy", "free_energy", "forces", "stress", "energies"}
         if set(properties) - known:
             raise PropertyNotImplementedError(f"{', '.join(sorted(set(properties) - known))}: not among {', '.join(sorted(known))}")

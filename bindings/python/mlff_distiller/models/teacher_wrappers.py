@@ -12,7 +12,7 @@ import inspect
 import os
 import pathlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -21,6 +21,7 @@ from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
 from .._arrays import changed_conditions
+from .._bridge import batch_of
 from ..engine import Model
 from ..errors import MlffDeviceError, MlffError, MlffFileError, MlffUsageError, MlffWarning
 from .student import StudentCalculator
@@ -103,12 +104,13 @@ class _Teacher(Calculator):  # type: ignore[misc]
         return results
 
     def calculate_batch(
-        self, systems: Sequence[Atoms], properties: Sequence[str] = ("energy", "forces")
+        self, systems: Iterable[Atoms], properties: Sequence[str] = ("energy", "forces")
     ) -> list[dict[str, Any]]:
         """Results of several structures, as `StudentCalculator.calculate_batch`: in one call of this project's own engine where it
         computes, one after another where a package does."""
         if isinstance(self.inner, StudentCalculator):
             return self.inner.calculate_batch(systems, properties)
+        systems, properties = batch_of(systems, properties)
         if unknown := set(properties) - set(self.implemented_properties):
             raise PropertyNotImplementedError(f"{', '.join(sorted(unknown))}: not among {', '.join(self.implemented_properties)}")
         rows: list[dict[str, Any]] = []
