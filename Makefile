@@ -22,7 +22,8 @@ $(BUILD)/build.ninja: CMakeLists.txt | setup
 build: setup $(BUILD)/build.ninja ## build the libraries, the command and the tests into BUILD
 	@cmake --build $(BUILD)
 
-demo: build ## distil GFN2-xTB into a student of ethanol, judge and run it, profile both
+demo: setup $(BUILD)/build.ninja ## build the command, distil GFN2-xTB into a student of ethanol, judge and run it, profile both
+	@cmake --build $(BUILD) --target command
 	@tools/demo $(BUILD)
 
 test: build ## build, then run every test

@@ -311,7 +311,7 @@ test_distill_labels_refused() {
     refused 1 'noise.extxyz' distill --labels noise.extxyz $small
     refused 1 'good.extxyz: is a file; a run needs a folder' distill --labels good.extxyz --steps 20 --device cpu -o good.extxyz
     refused 2 'give a file' distill --labels - $small
-    refused 2 'commas separate names' distill --labels good.extxyz,three.extxyz $small
+    refused 2 'commas separate names; .* rename a file with one' distill --labels good.extxyz,three.extxyz $small
     refused 2 '\-\-system goes without --labels' distill --labels good.extxyz --system h2o $small
     refused 2 '\-\-rounds goes without --labels' distill --labels good.extxyz --rounds 2 $small
     refused 2 '\-\-hvp goes without --labels' distill --labels good.extxyz --hvp 1 $small

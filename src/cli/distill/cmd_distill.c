@@ -53,8 +53,9 @@ static int join(cli_arguments *arguments, const char *option, char *list, size_t
     *list_out = NULL;
     for (int k = 0; (name = cli_each(arguments, option, k)); k++) {
         if (strchr(name, ','))
-            return cli_usage_error(arguments, "--%s \"%s\": commas separate names; give each by an option of its own", option,
-                                   name);
+            return cli_usage_error(
+                arguments, "--%s \"%s\": commas separate names; give each by an option of its own, and rename a file with one",
+                option, name);
         length += (size_t)snprintf(list + length, bytes - length, "%s%s", k ? "," : "", name);
         if (length >= bytes) return cli_usage_error(arguments, "the names of --%s are too long together", option);
         *list_out = list;
