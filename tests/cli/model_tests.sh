@@ -135,6 +135,10 @@ test_eval() {
     run 0 eval model.safetensors water.xyz --precision float64 --json double.json
     close_to "$(value double.json frames.0.energy_ev)" "$energy" 1e-3 # float32 against float64 for random weights
     "$mlff" eval model.safetensors - <water.xyz >out 2>err || fail "eval of standard input"
+    # Times of frames go into the results.
+    printf '1\ntime_fs=%s Properties=species:S:1:pos:R:3\nSi 0 0 0\n' 2.5 5 >times.xyz
+    run 0 eval model.safetensors times.xyz -o times.extxyz
+    is "$(grep -o 'time_fs=[^ ]*' times.extxyz | tr '\n' ' ')" "time_fs=2.5 time_fs=5.0 " "times of frames"
     # Stress where all axes repeat.
     printf '2\nLattice="5 0 0 0 5 0 0 0 5" pbc="T T T" Properties=species:S:1:pos:R:3\nSi 0 0 0\nSi 1.4 1.3 1.2\n' >cell.xyz
     run 0 eval model.safetensors cell.xyz --stress --json stress.json

@@ -218,6 +218,31 @@ static void test_dcd(void **state)
     }
 }
 
+// Frames with times and without steps, as mlff eval writes those of another file: one step between frames.
+static void test_dcd_without_steps(void **state)
+{
+    (void)state;
+    mlff_system *system = structure(NULL);
+    mlff_writer *writer;
+    char path[256], header[84];
+    int32_t control[20];
+    float timestep;
+    snprintf(path, sizeof path, "%s", in_folder("times.dcd"));
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+    for (int k = 0; k < 3; k++)
+        assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = -1, .time_fs = 100 + 2.5 * k}));
+    assert_ok(mlff_writer_close(writer));
+    FILE *file = fopen(path, "rb");
+    assert_int_equal(read_record(file, header, sizeof header), 84);
+    fclose(file);
+    memcpy(control, header + 4, sizeof control);
+    memcpy(&timestep, header + 40, sizeof timestep);
+    assert_int_equal(control[2], 1);
+    assert_near(timestep * 48.88821, 2.5, 1e-5); // CHARMM's unit of time, fs; float32
+    remove(path);
+    mlff_system_destroy(system);
+}
+
 static void test_growing(void **state)
 {
     (void)state;
@@ -490,8 +515,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dump),           cmocka_unit_test(test_dcd),     cmocka_unit_test(test_netcdf),
-        cmocka_unit_test(test_growing_netcdf), cmocka_unit_test(test_formats), cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_dcd),
+        cmocka_unit_test(test_dcd_without_steps),
+        cmocka_unit_test(test_netcdf),
+        cmocka_unit_test(test_growing_netcdf),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_growing),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

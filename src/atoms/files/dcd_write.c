@@ -2,7 +2,8 @@
 // dcd_write.c: frames of DCD as CHARMM and NAMD write them: positions in float32, the cell as lengths and angles (degrees). Records
 // stand between their lengths, in the byte order of the machine. Of one file all frames have one number of atoms, and all a cell or
 // none. A cell is turned so that a lies along x and b in the xy plane, and the positions with it. The interval of frames stands in the
-// header as steps of CHARMM's unit of time, sqrt(amu Å² / (kcal/mol)): once by the first two frames, where these have steps and times.
+// header as steps of CHARMM's unit of time, sqrt(amu Å² / (kcal/mol)): once by the first two frames, where these have times; without
+// steps they are one apart.
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -45,8 +46,9 @@ static void take_interval(mlff_writer *writer, const mlff_frame_results *results
     if (writer->n_frames == 0) {
         writer->first_step = results->step;
         writer->first_fs = results->time_fs;
-    } else if (writer->n_frames == 1 && writer->first_step >= 0) {
-        const int64_t steps = results->step - writer->first_step;
+    } else if (writer->n_frames == 1) {
+        const bool counted = writer->first_step >= 0 || results->step >= 0;
+        const int64_t steps = !counted ? 1 : writer->first_step >= 0 ? results->step - writer->first_step : 0;
         const double interval = results->time_fs - writer->first_fs; // NaN where absent
         if (steps > 0 && steps <= INT32_MAX && interval > 0) {
             writer->interval_steps = (int32_t)steps;
@@ -142,6 +144,7 @@ static mlff_status reopen(mlff_writer *writer, FILE *file)
     writer->n_atoms = n_atoms;
     writer->has_cell = has_cell;
     writer->first_step = -1;
+    writer->first_fs = NAN;
     return MLFF_OK;
 }
 

@@ -234,7 +234,7 @@ static mlff_status take_frame(evaluation *run, const frame_outcome *frame)
     MLFF_TRY(eval_errors_reserve(&run->errors));
     if (run->writer) {
         mlff_frame_results written = {
-            .energy = frame->energy, .forces = frame->forces, .stress = frame->stress, .step = -1, .time_fs = NAN};
+            .energy = frame->energy, .forces = frame->forces, .stress = frame->stress, .step = -1, .time_fs = system->time_fs};
         MLFF_TRY(mlff_writer_write(run->writer, system, &written));
     }
     // Nothing fails from here on, so that what was shown is what is counted.
