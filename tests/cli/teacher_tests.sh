@@ -363,6 +363,14 @@ test_verdict_words() {
     says 'structure .* over 4 x 0.004 ps'
     run 1 $judge --hot 0 --min-speed 0
     says 'structure +NOT MEASURED +- <= +-  '
+    # Names of systems are cut at whole characters, at any byte of them; a teacher's name that is no UTF-8 does not make JSON none.
+    cp water.xyz aääääääääääää.xyz
+    cat water.xyz water.xyz >ääääääääääää.xyz
+    cp "$source_folder/models/ethanol.safetensors" $'teacher\xff.safetensors'
+    run 1 verdict ethanol --test water.xyz --teacher ./$'teacher\xff.safetensors' --system aääääääääääää.xyz --system ääääääääääää.xyz \
+        --nve 0 --hot 0 --compare 0 -o verdict.json
+    iconv -f UTF-8 -t UTF-8 verdict.json >/dev/null || fail "a verdict's JSON is no UTF-8"
+    says 'aäääääääääää: ' && says 'äääääää 1: '
 }
 
 # Where this student's pairs are pressed until they attract, its energy is thousands of eV; the user did nothing for which to be warned.

@@ -28,7 +28,7 @@ void record_integer(base_text *text, bool first, const char *key, int64_t value)
     base_text_add(text, "%" PRId64, value);
 }
 
-void record_text(base_text *text, bool first, const char *key, const char *value)
+static void add_string(base_text *text, bool first, const char *key, const char *value, bool keep_bytes)
 {
     add_key(text, first, key);
     if (!value) {
@@ -37,11 +37,21 @@ void record_text(base_text *text, bool first, const char *key, const char *value
     }
     char escaped[8];
     base_text_add(text, "\"");
-    while (*value) { // a file's name may be any bytes, and is read back
-        const bool is_text = base_utf8_length(value) > 0;
+    while (*value) {
+        const bool is_text = !keep_bytes || base_utf8_length(value) > 0;
         if (!is_text) base_text_add(text, "%c", *value);
         value += base_json_character(value, escaped);
         if (is_text) base_text_add(text, "%s", escaped);
     }
     base_text_add(text, "\"");
+}
+
+void record_text(base_text *text, bool first, const char *key, const char *value)
+{
+    add_string(text, first, key, value, false);
+}
+
+void record_names(base_text *text, bool first, const char *key, const char *value)
+{
+    add_string(text, first, key, value, true);
 }

@@ -178,7 +178,7 @@ static void write_field(const mlff_distill_config *config, const struct field *f
 {
     const void *at = (const char *)config + field->offset;
     switch (field->kind) {
-    case TEXT: record_text(text, true, field->name, *(const char *const *)at); break;
+    case TEXT: record_names(text, true, field->name, *(const char *const *)at); break;
     case INTEGER: record_integer(text, true, field->name, *(const int *)at); break;
     case LONG: record_integer(text, true, field->name, *(const int64_t *)at); break;
     case SEED: record_integer(text, true, field->name, (int64_t) * (const uint64_t *)at); break;

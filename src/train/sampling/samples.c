@@ -36,6 +36,7 @@ mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char 
 {
     sample added = {.system = system};
     snprintf(added.origin, sizeof added.origin, "%s", origin ? origin : ""); // may be one of these samples', which move now
+    added.origin[base_whole_length(added.origin, sizeof added.origin)] = 0;
     mlff_status status = base_grow(&samples->samples, &samples->capacity, samples->n + 1, sizeof *samples->samples, "samples");
     if (status != MLFF_OK) {
         mlff_system_destroy(system);
@@ -108,9 +109,12 @@ mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *te
         MLFF_TRY(mlff_samples_add(samples, system, name));
     } else {
         MLFF_TRY(mlff_samples_read(samples, name));
+        const bool numbered = samples->n - first > 1;
+        char shown[SAMPLE_ORIGIN_BYTES];
+        snprintf(shown, numbered ? 15 : sizeof shown, "%s", slash ? slash + 1 : name);
+        shown[base_whole_length(shown, sizeof shown)] = 0;
         for (size_t k = first; k < samples->n; k++)
-            snprintf(samples->samples[k].origin, SAMPLE_ORIGIN_BYTES, samples->n - first > 1 ? "%.14s %zu" : "%.23s",
-                     slash ? slash + 1 : name, k - first);
+            snprintf(samples->samples[k].origin, SAMPLE_ORIGIN_BYTES, numbered ? "%s %zu" : "%s", shown, k - first);
     }
 done:
     mlff_system_destroy(system);
