@@ -70,6 +70,8 @@ void base_text_add(base_text *text, const char *format, ...) MLFF_PRINTF(2, 3);
 void base_text_add_list(base_text *text, const char *format, va_list arguments) MLFF_PRINTF(2, 0);
 /* As few of `least` to `most` digits as read back to the same value, otherwise `most`; null if not finite. */
 void base_text_add_number(base_text *text, double value, int least, int most);
+/* Words of which each byte that is no UTF-8 becomes U+FFFD. */
+void base_text_add_utf8(base_text *text, const char *words);
 void base_text_free(base_text *text);
 /* Length of the UTF-8 sequence at `text`, or 0 if it is none (overlong forms and surrogates included). */
 int base_utf8_length(const char *text);

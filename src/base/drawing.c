@@ -6,16 +6,20 @@
 
 enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, BOTTOM = 44, TOP = 12, RIGHT = 26, TICKS = 8 };
 
-// Text of a page: what could be markup is escaped.
+// Text of a page: what could be markup is escaped, and what is no UTF-8 becomes U+FFFD.
 void drawing_text(base_text *page, const char *text)
 {
-    for (; *text; text++) switch (*text) {
+    base_text words = {0};
+    base_text_add_utf8(&words, text);
+    if (words.status != MLFF_OK) page->status = words.status;
+    for (text = words.text; text && *text; text++) switch (*text) {
         case '<': base_text_add(page, "&lt;"); break;
         case '>': base_text_add(page, "&gt;"); break;
         case '&': base_text_add(page, "&amp;"); break;
         case '"': base_text_add(page, "&quot;"); break;
         default: base_text_add(page, "%c", *text);
         }
+    base_text_free(&words);
 }
 
 void drawing_page_begin(base_text *page, const char *title)

@@ -98,6 +98,14 @@ int base_utf8_length(const char *text)
     return length;
 }
 
+void base_text_add_utf8(base_text *text, const char *words)
+{
+    for (int length; *words; words += length > 0 ? length : 1) {
+        length = base_utf8_length(words);
+        base_text_add(text, "%.*s", length > 0 ? length : 3, length > 0 ? words : "\xEF\xBF\xBD");
+    }
+}
+
 int base_whole_length(const char *text, size_t most)
 {
     const size_t n = strnlen(text, most);

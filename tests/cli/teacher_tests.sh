@@ -373,6 +373,21 @@ test_verdict_words() {
     says 'aäääääääääää: ' && says 'äääääää 1: '
 }
 
+# Names that are no UTF-8: a student of such labels is a model file as others are, and the page and the verdict are UTF-8.
+test_names_without_utf8() {
+    model --elements H,C,O
+    labelled 60 good.extxyz
+    local labels=$'labels\xff.extxyz' small="--features 8 --layers 1 --device cpu" file
+    mv good.extxyz "$labels"
+    run 0 train "$labels" --steps 2 $small -o student.safetensors
+    run 0 info student.safetensors
+    run 1 distill --labels "$labels" --preset demo --steps 5 $small -o names.run
+    run 1 distill --resume -o names.run
+    for file in verdict.json report.html; do iconv -f UTF-8 -t UTF-8 names.run/$file >/dev/null || fail "$file is no UTF-8"; done
+    run 1 verdict names.run/student.safetensors --test "$labels" --nve 0 --hot 0 --compare 0 --min-speed 0
+    says 'compared with the [0-9]* structures that the student was trained on'
+}
+
 # Where this student's pairs are pressed until they attract, its energy is thousands of eV; the user did nothing for which to be warned.
 test_verdict_pressed() {
     printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2078.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz

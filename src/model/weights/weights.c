@@ -428,9 +428,14 @@ static bool add_metadata(cJSON *root, const model_weights *weights)
 {
     if (weights->n_keys == 0) return true;
     cJSON *metadata = cJSON_AddObjectToObject(root, "__metadata__");
-    for (size_t i = 0; i < weights->n_keys; i++)
-        if (!cJSON_AddStringToObject(metadata, weights->keys[i], weights->values[i])) return false;
-    return true;
+    bool good = metadata;
+    for (size_t i = 0; i < weights->n_keys && good; i++) {
+        base_text value = {0}; // a name of a file may be any bytes, and a header must be UTF-8
+        base_text_add_utf8(&value, weights->values[i]);
+        good = value.status == MLFF_OK && cJSON_AddStringToObject(metadata, weights->keys[i], value.text ? value.text : "");
+        base_text_free(&value);
+    }
+    return good;
 }
 
 // NULL if memory ran out: a header is complete or is not written. Doubles come first, so that every tensor is aligned to its own type.
