@@ -63,13 +63,13 @@ MLFF_API mlff_status mlff_dataset_save(const mlff_dataset *dataset, const char *
 
 typedef struct mlff_read_options {
     size_t struct_size;
-    double largest_force;           /* eV/Å: structures with a larger force are left out; INFINITY */
+    double largest_force;           /* eV/Å: structures with a larger force on an atom are left out; INFINITY */
     double largest_force_deviation; /* eV/Å: structures of which an ensemble of teachers is less sure are left out; INFINITY */
     int n_threads;                  /* of this and of mlff_dataset_check of the dataset; 0: all cores */
 } mlff_read_options;
 MLFF_API mlff_read_options mlff_read_options_default(void);
 /* mlff_dataset_read with a choice; *n_left_out_out (or NULL) gets the number of structures left out by it.
- * Fails as mlff_dataset_read. */
+ * Fails as mlff_dataset_read, MLFF_ERR_USAGE (a negative limit). */
 MLFF_API mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, const mlff_read_options *options,
                                             int64_t *n_left_out_out);
 

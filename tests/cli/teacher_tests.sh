@@ -172,6 +172,9 @@ test_train_leaves_out_strain() {
     run 0 train labels.xyz --validation labels.xyz --largest-force 5 --steps 2 --features 8 --layers 1 --device cpu -o kept.safetensors
     says '2 structures left out, with a force above 5 eV' out # one of each file
     says '1 structure trained, 1 validated' out
+    refused 1 'labels.xyz: all of its structures .2. have a force above 0.01 eV' train labels.xyz --largest-force 0.01 --steps 2 -o none.safetensors
+    sed '1,4d; s/0.5/0.01/' labels.xyz >small.xyz
+    refused 1 'labels.xyz: all of its structures .2.' train small.xyz --validation labels.xyz --largest-force 0.1 --steps 2 -o none.safetensors
     run 0 info kept.safetensors
     says 'training.data_hash +[0-9a-f]{64}' out
 }

@@ -12,6 +12,7 @@ from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.db import connect
+from ase.io import write
 from support import scratch, untrained, untrained_path
 
 from mlff_distiller.analysis import analyze
@@ -50,6 +51,13 @@ def copper(n=4):
         atoms.info["group"] = seed
         frames.append(atoms)
     return frames
+
+
+def label_of(atoms):
+    atoms = atoms.copy()
+    atoms.calc = EMT()
+    atoms.calc = SinglePointCalculator(atoms, energy=atoms.get_potential_energy(), forces=atoms.get_forces())
+    return atoms
 
 
 class Teachers(unittest.TestCase):
@@ -281,6 +289,16 @@ class Labels(unittest.TestCase):
 
 
 class Datasets(unittest.TestCase):
+    def test_limits(self):
+        path = scratch("limits.extxyz")
+        write(path, [label_of(atoms) for atoms in copper(3)])
+        self.assertEqual(len(Dataset.read(path, largest_force=1e-9)), 0)
+        for wrong in ({"largest_force": -1}, {"largest_force": float("nan")}, {"largest_force_deviation": -1}):
+            with self.assertRaisesRegex(MlffUsageError, "give numbers from 0 on"):
+                Dataset.read(path, **wrong)
+        with self.assertRaisesRegex(MlffValueError, "the dataset has no structure"):
+            Dataset().check()
+
     def test_stress_as_a_matrix(self):
         atoms = bulk("Cu", cubic=True)
         voigt, dataset = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], Dataset()

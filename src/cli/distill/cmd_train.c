@@ -33,7 +33,7 @@ static const cli_option options[] = {
     {"forces-weight", 0, "W", "of the forces' squared error, (eV/Å)² (100)"},
     {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
     {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
-    {"largest-force", 0, "F", "leave out structures with a larger force component, eV/Å, also of the validation (0: none)"},
+    {"largest-force", 0, "F", "leave out structures with a larger force on an atom, eV/Å, also of the validation (0: none)"},
     {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
     {"checkpoint", 0, "FILE", "written every 30 s; if it exists, the run continues from it with bit-identical results"},
     {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
@@ -174,6 +174,13 @@ static int parse(cli_arguments *arguments, training *run)
 
 // ---- data and student -----------------------------------------------------------------------------------------------
 
+static mlff_status check_left_out(const training *run, const char *path, const mlff_dataset *dataset, int64_t n_left_out)
+{
+    if (n_left_out == 0 || mlff_dataset_size(dataset) > 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_VALUE, "%s: all of its structures (%" PRId64 ") have a force above %g eV/Å; raise --largest-force",
+                     path, n_left_out, run->largest_force);
+}
+
 static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff_dataset **validation_out)
 {
     mlff_status status = MLFF_OK;
@@ -184,9 +191,11 @@ static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff
     read.n_threads = run->trainer.n_threads;
     MLFF_TRY(mlff_dataset_create(run->validation ? train_out : &all));
     MLFF_TRY(mlff_dataset_read_some(run->validation ? *train_out : all, run->data, &read, &n_left_out));
+    MLFF_TRY(check_left_out(run, run->data, run->validation ? *train_out : all, n_left_out));
     if (run->validation) {
         MLFF_TRY(mlff_dataset_create(validation_out));
         MLFF_TRY(mlff_dataset_read_some(*validation_out, run->validation, &read, &n_not_validated));
+        MLFF_TRY(check_left_out(run, run->validation, *validation_out, n_not_validated));
         MLFF_TRY(cli_in(run->data, mlff_dataset_check(*train_out)));
         MLFF_TRY(cli_in(run->validation, mlff_dataset_check(*validation_out)));
     } else {

@@ -35,6 +35,7 @@ static mlff_status compositions_make(const mlff_dataset *dataset, compositions *
 {
     *c = (compositions){0};
     find_columns(dataset, c);
+    if (dataset->n_frames == 0) return mlff_fail(MLFF_ERR_VALUE, "the dataset has no structure");
     if (c->n_columns == 0)
         return mlff_fail(
             MLFF_ERR_VALUE,

@@ -88,6 +88,10 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
     int64_t good_bytes, file_bytes;
 
     MLFF_TRY(base_take_options(__func__, "mlff_read_options", given, sizeof r.options, &r.options));
+    if (!(r.options.largest_force >= 0 && r.options.largest_force_deviation >= 0))
+        MLFF_FAIL(MLFF_ERR_USAGE,
+                  "structures with forces above %g eV/Å and deviations above %g eV/Å left out; give numbers from 0 on",
+                  r.options.largest_force, r.options.largest_force_deviation);
     dataset->n_threads = r.options.n_threads;
     if (shard_is_file(path)) {
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
