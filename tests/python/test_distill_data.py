@@ -116,6 +116,8 @@ class Sampling(unittest.TestCase):
             self.assertGreaterEqual(a.info["group"], 0)
         self.assertEqual(frames[0].info["origin"], "seed")
         self.assertIn("md 300 K", {atoms.info["origin"] for atoms in frames})
+        with self.assertWarnsRegex(MlffWarning, "^1 structure in place of 4: [1-9][0-9]* candidates rejected"):
+            self.assertEqual(len(sample(teacher, copper(1), n_samples=4, methods=["thermal"], closest=0.99, relax=False)), 1)
         self.assertEqual(len(select(frames, 5)), 5)
         for atoms in frames:
             atoms.info["origin"] = "é" * 12  # 24 bytes, of which 23 are kept

@@ -403,11 +403,11 @@ static mlff_status choose_candidates(sampling *s, int64_t n_wanted)
         samples_truncate(s->candidates, 0);
         return MLFF_OK;
     }
-    if ((int64_t)s->candidates->n < n_wanted)
-        base_warn("%zu structure%s in place of %" PRId64 ": %" PRId64
+    const int64_t n_seeds = (int64_t)s->seeds->n, n = n_seeds + (int64_t)s->candidates->n;
+    if (n < n_seeds + n_wanted)
+        base_warn("%" PRId64 " structure%s in place of %" PRId64 ": %" PRId64
                   " candidate%s rejected (atoms too close, or the teacher failed)",
-                  s->candidates->n, base_plural((int64_t)s->candidates->n), n_wanted, s->progress.n_rejected,
-                  base_plural(s->progress.n_rejected));
+                  n, base_plural(n), n_seeds + n_wanted, s->progress.n_rejected, base_plural(s->progress.n_rejected));
     return mlff_samples_select(s->candidates, n_wanted, s->seeds);
 }
 
