@@ -13,7 +13,7 @@ from ase.io import write
 
 from mlff_distiller.distill import Dataset, Teacher
 from mlff_distiller.engine import Evaluator, Model
-from mlff_distiller.errors import MlffUsageError, MlffValueError
+from mlff_distiller.errors import MlffUnsupportedError, MlffUsageError, MlffValueError
 from mlff_distiller.training import Trainer, distill, read_history
 
 
@@ -86,6 +86,8 @@ class Training(unittest.TestCase):
         self.assertEqual(len(gradient), len(first))
 
     def test_bad_input(self):
+        with self.assertRaisesRegex(MlffUnsupportedError, "ANI .*cannot be trained here"):
+            Trainer(Model.create("ani"), copper(1))
         with self.assertRaisesRegex(MlffUsageError, "batchsize"):
             Trainer(student(), copper(1), batchsize=3)
         with self.assertRaisesRegex(MlffUsageError, "batch_size"):
