@@ -14,7 +14,8 @@ mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[
     if (!model || !shifts || !model_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_model_with_shifts: model, shifts and model_out must be given");
     if (!model->architecture->set_shifts)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "the elements' energies of %s cannot be set, as it cannot be trained here", model->architecture->title);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "the elements' energies of %s cannot be set, as it cannot be trained here",
+                         model->architecture->title);
     MLFF_TRY(weights_copy(&model->file, &weights));
     MLFF_TRY(model->architecture->set_shifts(&weights, shifts));
     MLFF_TRY(weights_check_finite(&weights, "the elements' energies"));
