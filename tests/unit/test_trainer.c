@@ -453,7 +453,7 @@ static void test_missing_forces(void **state)
     trainer = make_trainer(student, some, &options);
     assert_non_null(strstr(warned, "2 of 3 structures without forces"));
     warned[0] = 0;
-    assert_refused(mlff_trainer_validate(trainer, none, &errors), MLFF_ERR_VALUE, "the data have no forces");
+    assert_refused(mlff_trainer_validate(trainer, none, &errors), MLFF_ERR_VALUE, "structures for validation have no forces");
     mlff_trainer_destroy(trainer);
     options.loss.forces_weight = 0;
     trainer = make_trainer(student, none, &options);

@@ -154,7 +154,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) t->element_force_mae[z] = NAN;
-    MLFF_TRY(trainer_build_set(model, &chosen.loss, data, chosen.n_threads, &t->set));
+    MLFF_TRY(trainer_build_set(model, &chosen.loss, data, false, chosen.n_threads, &t->set));
     if (helper_begin(&hashing)) // while the data go to the device
         helper_start(&hashing, hash_data, t);
     else
@@ -307,7 +307,7 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
         train_set_free(t->validation_set);
         t->validation_set = NULL;
         t->validated = NULL;
-        MLFF_TRY(trainer_build_set(t->model, &t->options.loss, data, t->options.n_threads, &t->validation_set));
+        MLFF_TRY(trainer_build_set(t->model, &t->options.loss, data, true, t->options.n_threads, &t->validation_set));
         t->validated = data;
         t->validated_size = mlff_dataset_size(data);
     }

@@ -37,8 +37,8 @@ bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
 
 /* The set of a dataset's structures. Warns of those without a label of the loss. Fails with MLFF_ERR_VALUE where there is no structure, or
  * none with such a label, and as train_set_build. */
-mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, int n_threads,
-                              train_set **set_out);
+mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, bool is_validation,
+                              int n_threads, train_set **set_out);
 /* FNV-1a of the set's arrays. */
 uint64_t trainer_hash(const train_set *set);
 

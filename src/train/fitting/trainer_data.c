@@ -47,8 +47,11 @@ static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
 }
 
 // A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
-static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
+static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss, bool is_validation)
 {
+    const char *const of = is_validation ? "structures for validation" : "structures", *const use = is_validation
+                                                                                                        ? "count in its errors"
+                                                                                                        : "are learned from them";
     size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0, n_cells = 0, n_stresses = 0;
     for (size_t k = 0; k < data->n_frames; k++) {
         n_learned += is_learned(&data->frames[k], loss);
@@ -64,26 +67,29 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
         n_stresses += !isnan(system->label_stress[0]);
     }
     if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
-        return mlff_fail(MLFF_ERR_VALUE,
-                         "the data have no forces, from which a student learns most; label them with forces (mlff label), or "
-                         "train on energies alone with a weight of forces of 0");
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "%s have no forces, %s; label them with forces (mlff label), or train on energies alone with a weight of "
+            "forces of 0",
+            is_validation ? of : "the data",
+            is_validation ? "whose error chooses the student" : "from which a student learns most");
     if (n > 0 && n_learned == 0)
         return mlff_fail(MLFF_ERR_VALUE,
-                         "the data have none of the labels whose weights in the loss are above 0: energy %g, forces %g, "
+                         "%s have none of the labels whose weights in the loss are above 0: energy %g, forces %g, "
                          "stress %g; raise the weight of labels that they have",
-                         loss->energy_weight, loss->forces_weight, loss->stress_weight);
+                         is_validation ? of : "the data", loss->energy_weight, loss->forces_weight, loss->stress_weight);
     if (loss->forces_weight > 0 && n_forces < n)
-        base_warn("%zu of %zu structures without forces: energies alone are learned from them", n - n_forces, n);
+        base_warn("%zu of %zu %s without forces: energies alone %s", n - n_forces, n, of, use);
     if (loss->energy_weight > 0 && n_energies < n)
-        base_warn("%zu of %zu structures without an energy, or with nan: forces alone are learned from them", n - n_energies, n);
+        base_warn("%zu of %zu %s without an energy, or with nan: forces alone %s", n - n_energies, n, of, use);
     if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells) // none at all: data without stress, as most are
-        base_warn("%zu of %zu structures with a cell without a stress, or with nan: their other labels alone are learned",
-                  n_cells - n_stresses, n_cells);
+        base_warn("%zu of %zu %s with a cell without a stress, or with nan: their other labels alone %s", n_cells - n_stresses,
+                  n_cells, of, is_validation ? use : "are learned");
     return MLFF_OK;
 }
 
-mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, int n_threads,
-                              train_set **set_out)
+mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, bool is_validation,
+                              int n_threads, train_set **set_out)
 {
     mlff_status status = MLFF_OK;
     const size_t n = data->n_frames;
@@ -95,7 +101,7 @@ mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, co
         goto done;
     }
     if (n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the dataset holds no structure");
-    MLFF_TRY(check_labels(data, loss));
+    MLFF_TRY(check_labels(data, loss, is_validation));
     for (size_t k = 0; k < n; k++) {
         const dataset_frame *frame = &data->frames[k];
         const mlff_system *system = frame->system;
