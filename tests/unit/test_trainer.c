@@ -4,6 +4,7 @@
 
 #include "mlff_train.h"
 #include "support.h"
+#include "train/data/dataset.h"
 
 enum { N_FRAMES = 24, N_STEPS = 40 };
 
@@ -439,6 +440,28 @@ static void keep_warning(void *context, const char *text)
     snprintf(warned, sizeof warned, "%s", text);
 }
 
+// A dataset with other content is another one, though its address and its size are those of the one before.
+static void test_changed_validation(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2");
+    mlff_dataset *data = make_data(teacher, 10, 3), *other = make_data(teacher, 11, 3);
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    mlff_trainer *trainer = make_trainer(student, data, &options);
+    mlff_training_errors expected, before, after;
+    assert_int_equal(mlff_trainer_validate(trainer, other, &expected), MLFF_OK);
+    assert_int_equal(mlff_trainer_validate(trainer, data, &before), MLFF_OK);
+    dataset_truncate(data, 0);
+    for (int k = 0; k < 3; k++) assert_int_equal(dataset_add_copy(data, &other->frames[k]), MLFF_OK);
+    assert_int_equal(mlff_trainer_validate(trainer, data, &after), MLFF_OK);
+    assert_true(before.loss != expected.loss && after.loss == expected.loss);
+    mlff_trainer_destroy(trainer);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
 // Without any forces nothing is trained unless forces are not asked for; where some lack, a warning says how many.
 static void test_missing_forces(void **state)
 {
@@ -568,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_soap),
         cmocka_unit_test(test_best_weights),
         cmocka_unit_test(test_checkpoints_are_checked),
+        cmocka_unit_test(test_changed_validation),
         cmocka_unit_test(test_missing_forces),
         cmocka_unit_test(test_missing_stress),
         cmocka_unit_test(test_text_of_errors),

@@ -4,12 +4,21 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
+
+static atomic_uint_fast64_t n_states;
+
+void dataset_changed(mlff_dataset *dataset)
+{
+    dataset->state = atomic_fetch_add(&n_states, 1) + 1;
+}
 
 mlff_status mlff_dataset_create(mlff_dataset **dataset_out)
 {
     mlff_dataset *dataset = base_alloc(1, sizeof *dataset, "a dataset");
     if (!dataset) return MLFF_ERR_MEMORY;
+    dataset_changed(dataset);
     *dataset_out = dataset;
     return MLFF_OK;
 }
@@ -24,6 +33,7 @@ static void frame_free(dataset_frame *frame)
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames)
 {
     while (dataset->n_frames > n_frames) frame_free(&dataset->frames[--dataset->n_frames]);
+    dataset_changed(dataset);
 }
 
 void mlff_dataset_destroy(mlff_dataset *dataset)
@@ -128,6 +138,7 @@ static mlff_status add_frame(mlff_dataset *dataset, const mlff_system *system, c
         base_grow(&dataset->frames, &dataset->capacity, dataset->n_frames + 1, sizeof *dataset->frames, "frames");
     if (status == MLFF_OK) status = make_frame(system, labels, &dataset->frames[dataset->n_frames]);
     if (status == MLFF_OK) dataset->frames[dataset->n_frames++].probe_step = probe_step;
+    dataset_changed(dataset);
     return status;
 }
 

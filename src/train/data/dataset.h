@@ -16,7 +16,8 @@ typedef struct dataset_frame {
 struct mlff_dataset {
     dataset_frame *frames; /* [n_frames] */
     size_t n_frames, capacity;
-    int n_threads; /* to read and to check it; 0: all cores */
+    int n_threads;  /* to read and to check it; 0: all cores */
+    uint64_t state; /* another number for each dataset and after each change: an address may be used again */
 };
 
 /* mlff_dataset_add of a system with labels of its own; `name` begins the error text. */
@@ -45,6 +46,8 @@ mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed);
 void dataset_find_elements(const mlff_dataset *dataset, bool present[MLFF_MAX_ATOMIC_NUMBER + 1]);
 /* "H,C,O" of the elements that are present. */
 void dataset_elements_text(const bool present[MLFF_MAX_ATOMIC_NUMBER + 1], char *text, size_t text_bytes);
+/* Gives it another state. */
+void dataset_changed(mlff_dataset *dataset);
 /* Removes the frames from index n_frames on. */
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames);
 

@@ -117,6 +117,7 @@ mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path)
 
 void mlff_dataset_center_atom_energies(mlff_dataset *dataset)
 {
+    dataset_changed(dataset);
     double sums[MLFF_MAX_ATOMIC_NUMBER + 1] = {0}, counts[MLFF_MAX_ATOMIC_NUMBER + 1] = {0};
     for (int pass = 0; pass < 2; pass++)
         for (size_t f = 0; f < dataset->n_frames; f++) {

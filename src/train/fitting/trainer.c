@@ -303,13 +303,12 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
     train_sums sums = {0};
     if (!t || !data || !errors_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_validate: trainer, data and errors_out must be given");
-    if (t->validated != data || t->validated_size != mlff_dataset_size(data)) {
+    if (t->validated != data->state) {
         train_set_free(t->validation_set);
         t->validation_set = NULL;
-        t->validated = NULL;
+        t->validated = 0;
         MLFF_TRY(trainer_build_set(t->model, &t->options.loss, data, true, t->options.n_threads, &t->validation_set));
-        t->validated = data;
-        t->validated_size = mlff_dataset_size(data);
+        t->validated = data->state;
     }
     const mlff_loss loss = loss_of_step(t, t->step);
     MLFF_TRY(t->backend->evaluate(t->backend, t->validation_set, &loss, &sums));
