@@ -9,6 +9,7 @@
 #include "device/cpu.h"
 #include "device/team.h"
 #include "model/model.h"
+#include "train/data/dataset.h"
 #include "train_set.h"
 
 mlff_trainer_options mlff_trainer_options_default(void)
