@@ -16,7 +16,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 import support
 from mlff_distiller.cuda.md_profiler import MDProfiler
 from mlff_distiller.engine import Model
-from mlff_distiller.errors import MlffDeviceError, MlffFileError, MlffUsageError, MlffWarning
+from mlff_distiller.errors import MlffDeviceError, MlffFileError, MlffUnsupportedError, MlffUsageError, MlffWarning
 from mlff_distiller.models import FeNNolCalculator, OrbCalculator, StudentCalculator
 from mlff_distiller.models.teacher_wrappers import model_folders
 
@@ -161,6 +161,8 @@ class Orb(unittest.TestCase):
                 OrbCalculator(model_name="orb-v1", device="cpu", engine="orb-models")
             with self.assertRaises(MlffUsageError):
                 OrbCalculator(precision="float8", device="cpu", engine="orb-models")
+            with self.assertRaisesRegex(MlffUsageError, "'bf16' is of the native engine"):
+                OrbCalculator(precision="bf16", device="cpu", engine="orb-models")
 
     def test_it_runs_in_our_own_engine(self):
         with mock.patch.dict(sys.modules, ABSENT):
@@ -193,6 +195,18 @@ class Orb(unittest.TestCase):
             with self.assertRaisesRegex(MlffUsageError, "orb-models"):
                 OrbCalculator("orb-v2", device="cpu", edge_method="knn")
 
+
+    def test_bfloat16(self):
+        atoms = support.ethanol_frames(1)[0]
+        forces = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True).get_forces(atoms)
+        try:
+            rounded = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True, precision="bf16").get_forces(atoms)
+        except MlffUnsupportedError as error:
+            self.assertIn("AVX512-BF16", str(error))
+            return
+        difference = np.linalg.norm(rounded - forces) / np.linalg.norm(forces)
+        self.assertGreater(difference, 1e-5)  # 5e-7 in float32
+        self.assertLess(difference, 0.1)  # 8 bits are 2e-3 a product, and there are five layers
 
     def test_it_is_copied(self):
         calc = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True)

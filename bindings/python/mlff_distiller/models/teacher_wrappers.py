@@ -130,7 +130,7 @@ class _Teacher(Calculator):  # type: ignore[misc]
 
 # ---- Orb -----------------------------------------------------------------------------------------------------------
 
-_ORB_PRECISIONS = ("float32-high", "float32-highest", "float64")
+_ORB_PRECISIONS = ("float32-high", "float32-highest", "float64", "bf16")
 
 
 class OrbCalculator(_Teacher):
@@ -141,7 +141,7 @@ class OrbCalculator(_Teacher):
     Args:
         model_name: "orb-v2", "orb-v3-direct-20-omat", "orb-v3-conservative-inf-omat", … as orb_models has them.
         device: "cuda", "cuda:1", "cpu"; None: a GPU if torch sees one.
-        precision: "float32-high" (TF32 products on a GPU), "float32-highest", "float64".
+        precision: "float32-high" (TF32 products on a GPU), "float32-highest", "float64", and of the native engine "bf16".
         weights_path: a checkpoint, or a model file; None: MODEL.safetensors or MODEL*.ckpt in the folders above, and with the package
             else what orb_models downloads or has cached.
         random_weights: True builds the model without weights: right for measuring speed, meaningless for chemistry.
@@ -174,6 +174,8 @@ class OrbCalculator(_Teacher):
             raise MlffUsageError(f"precision {precision!r}: expected one of {', '.join(map(repr, _ORB_PRECISIONS))}")
         if engine not in ("native", "orb-models"):
             raise MlffUsageError(f"engine {engine!r}: expected 'native' or 'orb-models'")
+        if engine == "orb-models" and precision == "bf16":
+            raise MlffUsageError("precision 'bf16' is of the native engine; orb_models has 'float32-high', 'float32-highest', 'float64'")
         if engine == "native":
             if compile or calculator_options:
                 given = ", ".join([*(["compile"] if compile else []), *calculator_options])
