@@ -558,6 +558,7 @@ typedef struct mlff_verdict_options {
     double hot_ps;             /* 50, in each of hot_runs runs; 0 leaves the bar out */
     int hot_runs;              /* 3 */
     double compare_ps;         /* 20: of student and teacher each, in four runs, for structure and spectrum; 0 leaves both out */
+    double speed_s;            /* 1.2: of student and teacher together, for each of speed and speed.batch; at least 0.01 */
     double max_force_error;    /* eV/Å, mean absolute over structures without a force above 20 eV/Å; 0.05 */
     double max_energy_error;   /* eV/atom; 0.005 */
     double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */
@@ -619,7 +620,7 @@ typedef struct mlff_distill_config {
     const char *optimizer; /* "adamw" or "soap" (mlff_trainer_optimizer); NULL: "adamw" */
     /* verdict */
     int baseline; /* 1: another student of the same size, steps and number of labels, without rounds and probes, must not be better */
-    double nve_ps, hot_ps, compare_ps; /* mlff_verdict_options */
+    double nve_ps, hot_ps, compare_ps, speed_s; /* mlff_verdict_options */
     int hot_runs;
     double max_force_error, max_energy_error, max_drift, min_speed;
     /* Labels that are there, in place of systems that are sampled and labelled. `labels`: "a.extxyz,b.mlff", files as mlff_dataset_read

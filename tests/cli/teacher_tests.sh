@@ -364,7 +364,7 @@ test_verdict_elements() {
 # What a verdict says of limits and lengths is what was asked for and what was done: runs are whole samples of 8 steps.
 test_verdict_words() {
     printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2078.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
-    local judge="verdict ethanol --test water.xyz --system ethanol --nve 0"
+    local judge="verdict ethanol --test water.xyz --system ethanol --nve 0 --speed-time 0.05"
     run 1 $judge --teacher ethanol-large --hot 0.0001 --compare 0.0001 --min-speed 1000
     says 'speed +FAILED .* >= +1000 '
     grep -q 'no faster than' out && fail "a student that is faster is called no faster"
@@ -377,7 +377,7 @@ test_verdict_words() {
     cat water.xyz water.xyz >ääääääääääää.xyz
     cp "$source_folder/models/ethanol.safetensors" $'teacher\xff.safetensors'
     run 1 verdict ethanol --test water.xyz --teacher ./$'teacher\xff.safetensors' --system aääääääääääää.xyz --system ääääääääääää.xyz \
-        --nve 0 --hot 0 --compare 0 -o verdict.json
+        --nve 0 --hot 0 --compare 0 --speed-time 0.05 -o verdict.json
     iconv -f UTF-8 -t UTF-8 verdict.json >/dev/null || fail "a verdict's JSON is no UTF-8"
     says 'aäääääääääää: ' && says 'äääääää 1: '
 }

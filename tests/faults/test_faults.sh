@@ -254,7 +254,7 @@ cp runs.json more_runs.json
 cp "$source_folder/tests/fuzz/corpus/schnetpack/good" best_model
 small="--features 4 --layers 1 --rbf 2 --steps 3"
 lenient="--nve 0 --hot 0 --compare 0 --max-force-error 1000 --max-energy-error 1000 --min-speed 0"
-echo '{"n_structures": 20, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 10, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0,
+echo '{"n_structures": 20, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 10, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0, "speed_s": 0.05,
 "max_force_error": 1000, "max_energy_error": 1000, "max_drift": 1000, "min_speed": 0}' >config.json
 "$mlff" label model.safetensors frames.xyz --device cpu -o start.labels >/dev/null 2>&1 || exit 1
 "$mlff" label model.safetensors frames.xyz --device cpu -o start.extxyz >/dev/null 2>&1 || exit 1

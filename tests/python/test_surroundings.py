@@ -56,7 +56,7 @@ model = Model.create("painn", elements="H,C,O", n_features=16, n_layers=1, cutof
 found = sample(Teacher(model), [molecule("CH3CH2OH")], n_samples=60, methods=["thermal"], relax=False)
 label(Teacher(model), found, folder + "/a.labels")
 distill(labels=folder + "/a.labels", out=folder + "/run", preset="demo", device="cpu", n_features=16, n_layers=1, n_steps=20,
-        cutoff_angstrom=4.3, core_repulsion=0.7, nve_ps=0.02, hot_ps=0.02)
+        cutoff_angstrom=4.3, core_repulsion=0.7, nve_ps=0.02, hot_ps=0.02, speed_s=0.05)
 """
 
 

@@ -101,7 +101,7 @@ class Distilling(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "copper.run"
             settings = dict(n_structures=40, n_features=8, n_layers=1, n_radial=8, cutoff_angstrom=3.5, n_steps=60,
-                            nve_ps=0.05, hot_ps=0.05, highest_kelvin=600)  # fmt: skip
+                            nve_ps=0.05, hot_ps=0.05, speed_s=0.05, highest_kelvin=600)  # fmt: skip
 
             def tell(stage, fraction, text):
                 seen.append(stage)
@@ -140,7 +140,7 @@ class Distilling(unittest.TestCase):
                 frames.append(atoms)
             return frames
 
-        settings = dict(n_features=8, n_layers=1, n_radial=8, cutoff_angstrom=3.5, n_steps=60, nve_ps=0.05, hot_ps=0.05)
+        settings = dict(n_features=8, n_layers=1, n_radial=8, cutoff_angstrom=3.5, n_steps=60, nve_ps=0.05, hot_ps=0.05, speed_s=0.05)
         frames = trajectories(80)
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

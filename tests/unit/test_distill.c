@@ -18,6 +18,7 @@ static mlff_distill_config small_config(void)
     config.n_steps = 120;
     config.nve_ps = 0.2;
     config.hot_ps = 0.1;
+    config.speed_s = 0.05;
     config.seed = 7;
     return config;
 }

@@ -60,6 +60,7 @@ static mlff_distill_config small_config(const char *labels)
     config.n_steps = 120;
     config.nve_ps = 0.2;
     config.hot_ps = 0.1;
+    config.speed_s = 0.05;
     config.seed = 7;
     return config;
 }
@@ -327,6 +328,7 @@ static void test_teacher_beside(void **state)
     config.n_steps = 40;
     config.n_features = 8;
     config.compare_ps = config.nve_ps = config.hot_ps = 0.1;
+    config.speed_s = 0.05;
     if (mlff_distill(&config, in_folder("beside", ""), &options, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     char *verdict = content("beside", "verdict.json"), *page = content("beside", "report.html");
     assert_non_null(strstr(verdict, "\"speed\""));

@@ -95,6 +95,7 @@ static mlff_verdict_options met_limits(void)
     mlff_verdict_options options = mlff_verdict_options_default();
     options.n_threads = 1;
     options.nve_ps = options.hot_ps = options.compare_ps = 0;
+    options.speed_s = 0.05;
     options.max_force_error = 0.3;
     options.max_energy_error = 0.1;
     options.max_drift = 5e-5; // float32 forces of a smooth model at 0.5 fs drift by less than a tenth of this

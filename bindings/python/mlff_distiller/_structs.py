@@ -559,6 +559,7 @@ class mlff_distill_config(Options):
         ("nve_ps", c_double),
         ("hot_ps", c_double),
         ("compare_ps", c_double),
+        ("speed_s", c_double),
         ("hot_runs", c_int),
         ("max_force_error", c_double),
         ("max_energy_error", c_double),

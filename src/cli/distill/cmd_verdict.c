@@ -25,6 +25,8 @@ static const cli_option options[] = {
     {"hot", 0, "PS", "length of each run at 500 K, ps (50; 0 leaves them out)"},
     {"compare", 0, "PS",
      "dynamics of student and of teacher for structure and spectrum, each in four runs, ps (20; 0 leaves them out)"},
+    {"speed-time", 0, "S",
+     "of student and teacher together, for each of speed and speed.batch, s (1.2); longer on a busy machine"},
     {"timestep", 0, "FS", "fs (0.5)"},
     {"max-force-error", 0, "EV_PER_ANGSTROM", "mean absolute, eV/Å (0.05)"},
     {"max-energy-error", 0, "EV", "mean absolute, eV/atom (0.005)"},
@@ -49,6 +51,7 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->nve_ps = cli_number(arguments, "nve", 0, 1e6, o->nve_ps);
     o->hot_ps = cli_number(arguments, "hot", 0, 1e6, o->hot_ps);
     o->compare_ps = cli_number(arguments, "compare", 0, 1e6, o->compare_ps);
+    o->speed_s = cli_number(arguments, "speed-time", 0.01, 3600, o->speed_s);
     o->timestep_fs = cli_number(arguments, "timestep", 1e-3, 10, o->timestep_fs);
     o->max_force_error = cli_number(arguments, "max-force-error", 0, 1e6, o->max_force_error);
     o->max_energy_error = cli_number(arguments, "max-energy-error", 0, 1e6, o->max_energy_error);

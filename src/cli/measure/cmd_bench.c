@@ -9,7 +9,7 @@ static const cli_option options[] = {
      "an implementation, once for each: a model file, with :float32, :float64, :tf32, :bf16, :cpu, :cuda, :cuda1,\n"
      ":avx512, :avx2, :portable, :t4 (threads) behind it"},
     {"input", 0, "FILE",
-     "frames of this file, in place of --system, from the first again after the last; labels in it are compared too"},
+     "frames of this file, in place of --system, from the first again after the last; labels are compared too"},
     CLI_SYSTEM_OPTIONS,
     {"trajectory", 0, "NAME", "compare: thermal displacements of --system, or md by the first model, 10 steps a frame (thermal)"},
     {"rounds", 0, "N", "compare, precision: interleaved rounds (20)"},

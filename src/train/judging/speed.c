@@ -98,7 +98,9 @@ typedef struct timing {
 static mlff_status time_blocks(const verdict_run *run, crowd *c, const char *what, timing *t)
 {
     mlff_status status = MLFF_OK;
-    const int64_t block_ns = 50000000, enough_ns = 5000000000, start = base_clock_ns();
+    const double seconds = fmax(run->verdict->options.speed_s, 0.01);
+    const int64_t block_ns = (int64_t)(1e9 * seconds / BLOCKS), enough_ns = (int64_t)(1e9 * fmax(5, seconds)),
+                  start = base_clock_ns();
     t->n = 0;
     for (int k = -1; k < BLOCKS; k++) { // the first warms caches and clocks
         const int64_t begin = base_clock_ns();

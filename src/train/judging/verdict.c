@@ -18,6 +18,7 @@ mlff_verdict_options mlff_verdict_options_default(void)
                                   .hot_kelvin = 500,
                                   .nve_ps = 20,
                                   .hot_ps = 50,
+                                  .speed_s = 1.2,
                                   .hot_runs = 3,
                                   .compare_ps = 20,
                                   .max_force_error = 0.05,

@@ -305,7 +305,8 @@ static mlff_verdict_options verdict_options(distill *d)
     const mlff_distill_config *c = &d->config;
     mlff_verdict_options options = mlff_verdict_options_default();
     options.device = d->options.device, options.n_threads = d->options.n_threads, options.seed = c->seed;
-    options.nve_ps = c->nve_ps, options.hot_ps = c->hot_ps, options.compare_ps = c->compare_ps, options.hot_runs = c->hot_runs;
+    options.nve_ps = c->nve_ps, options.hot_ps = c->hot_ps, options.compare_ps = c->compare_ps, options.speed_s = c->speed_s,
+    options.hot_runs = c->hot_runs;
     options.max_force_error = c->max_force_error, options.max_energy_error = c->max_energy_error;
     options.max_drift = c->max_drift, options.min_speed = c->min_speed;
     options.systems = d->systems, options.baseline = d->baseline, options.trained_on = d->data.train;
