@@ -240,6 +240,13 @@ static mlff_status fit(const mlff_model *student, const mlff_dataset *data, cons
     return status;
 }
 
+static void assert_refused(mlff_status status, mlff_status expected, const char *words)
+{
+    if (status != expected || !strstr(mlff_last_error(), words))
+        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
+                 words);
+}
+
 // Stopped at every validation and gone on with, in processes' stead by new trainers: the same bits as in one go.
 static void test_resumes_to_the_same_bits(void **state)
 {
@@ -249,6 +256,9 @@ static void test_resumes_to_the_same_bits(void **state)
     assert_int_equal(fit(student, data, other, INT64_MAX, false, &whole), MLFF_OK);
     for (int64_t stop = 4; stop < N_STEPS; stop += 4)
         assert_int_equal(fit(student, data, other, stop, true, &pieces), MLFF_ERR_INTERRUPTED);
+    mlff_dataset *changed = make_data(teacher, 12, 6); // errors of the best weights so far are not of these
+    assert_refused(fit(student, data, changed, INT64_MAX, true, &pieces), MLFF_ERR_VALUE, "other structures for validation");
+    mlff_dataset_destroy(changed);
     assert_int_equal(fit(student, data, other, INT64_MAX, true, &pieces), MLFF_OK);
 
     char *history = NULL;
@@ -364,13 +374,6 @@ static void test_best_weights(void **state)
     mlff_dataset_destroy(other);
     mlff_model_destroy(teacher);
     mlff_model_destroy(student);
-}
-
-static void assert_refused(mlff_status status, mlff_status expected, const char *words)
-{
-    if (status != expected || !strstr(mlff_last_error(), words))
-        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
-                 words);
 }
 
 static void test_checkpoints_are_checked(void **state)

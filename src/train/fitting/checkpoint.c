@@ -99,6 +99,7 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     MLFF_TRY(weights_set(&state, "best", BEST_FORMAT("%.17g"), (double)b->n_frames, (double)b->n_atoms, b->loss, b->energy_mae,
                          b->energy_rmse, b->force_mae, b->force_rmse, b->stress_mae));
     MLFF_TRY(weights_set(&state, "best_step", "%" PRId64, t->best_step));
+    if (t->best_by[0]) MLFF_TRY(weights_set(&state, "best_by", "%s", t->best_by));
     MLFF_TRY(weights_set(&state, "checksum", "%016" PRIx64, checksum(&state)));
     MLFF_TRY(weights_write(&state, path));
 done:
@@ -127,13 +128,19 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
     mlff_status status = MLFF_OK;
     char sum[32];
     base_text run = {0};
-    const char *format = weights_get(state, "format"), *saved = weights_get(state, "run"), *said = weights_get(state, "checksum");
+    const char *format = weights_get(state, "format"), *saved = weights_get(state, "run"), *said = weights_get(state, "checksum"),
+               *best_by = weights_get(state, "best_by");
     if (!format || strcmp(format, "mlff-checkpoint") != 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a training checkpoint", path);
     describe_run(t, &run);
     MLFF_TRY(run.status);
     if (!saved || strcmp(saved, run.text) != 0)
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "%s: is of another run (model, data or options differ); resume with those it was begun with, or begin again",
+                  path);
+    if (t->best_by[0] && best_by && strcmp(best_by, t->best_by) != 0)
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "%s: is of a run with other structures for validation, which choose its best weights; resume with those it was "
+                  "begun with, or begin again",
                   path);
     for (int v = 0; v < n_vectors(t); v++) {
         const model_tensor *tensor = weights_find(state, vector_names[v]);
