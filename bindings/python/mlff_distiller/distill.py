@@ -112,7 +112,8 @@ def _voigt(stress: Any) -> Array:
     if np.shape(stress) != (3, 3):
         return host_array(stress, np.float64, (6,), "stress")
     matrix = host_array(stress, np.float64, (3, 3), "stress")
-    return (0.5 * (matrix + matrix.T)).ravel()[[0, 4, 8, 5, 2, 1]]
+    voigt: Array = (0.5 * (matrix + matrix.T)).ravel()[[0, 4, 8, 5, 2, 1]]
+    return voigt
 
 
 class _Samples:
