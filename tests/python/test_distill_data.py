@@ -291,6 +291,18 @@ class Labels(unittest.TestCase):
 
 
 class Datasets(unittest.TestCase):
+    def test_energy_is_asked_for_once(self):
+        class Counting(EMT):
+            n_energies = 0
+
+            def get_potential_energy(self, *arguments, **keywords):
+                Counting.n_energies += 1
+                return super().get_potential_energy(*arguments, **keywords)
+
+        # Calculators that keep nothing compute in each call, and a verdict times them so.
+        label_with_calculator(Counting(), copper(3), scratch("counted.labels"))
+        self.assertEqual(Counting.n_energies, 3)
+
     def test_limits(self):
         path = scratch("limits.extxyz")
         write(path, [label_of(atoms) for atoms in copper(3)])

@@ -38,26 +38,26 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _label_energy(energy: float | None, free_energy: float | None) -> float | None:
+def _warn_of_two_energies(results: dict[str, Any]) -> None:
+    energy, free_energy = results.get("energy"), results.get("free_energy")
+    if energy is None or free_energy is None or abs(free_energy - energy) <= 1e-6:  # less is rounding of decimals
+        return
+    import warnings
+
+    text = "free_energy, to which forces belong, is the label, not energy, which differs; leave free_energy out if energy is meant"
+    warnings.warn(text, MlffWarning, stacklevel=3)
+
+
+def _energy_of(atoms: Atoms) -> float:
     """The free energy, whose derivative forces are, where there is one; energy may be extrapolated to 0 K."""
-    if free_energy is None:
-        return energy
-    if energy is not None and abs(free_energy - energy) > 1e-6:  # less is rounding of decimals
-        import warnings
-
-        text = "free_energy, to which forces belong, is the label, not energy, which differs; leave free_energy out if energy is meant"
-        warnings.warn(text, MlffWarning, stacklevel=3)
-    return free_energy
-
-
-def _energy_of(atoms: Atoms) -> float | None:
     from ase.calculators.calculator import PropertyNotImplementedError
 
-    energy = float(atoms.get_potential_energy())
     try:
-        return _label_energy(energy, float(atoms.get_potential_energy(force_consistent=True)))
+        free_energy = float(atoms.get_potential_energy(force_consistent=True))
     except (PropertyNotImplementedError, TypeError):  # TypeError: of calculators whose method lacks the argument
-        return energy
+        return float(atoms.get_potential_energy())
+    _warn_of_two_energies(getattr(atoms.calc, "results", {}))
+    return free_energy
 
 
 # ---- structures ----------------------------------------------------------------------------------------------------
@@ -623,7 +623,9 @@ class Dataset:
                     "compute them again, or give energy and forces"
                 )
             results = atoms.calc.results
-            energy = _label_energy(results.get("energy"), results.get("free_energy"))
+            _warn_of_two_energies(results)
+            free_energy = results.get("free_energy")
+            energy = results.get("energy") if free_energy is None else free_energy
             forces, stress = results.get("forces"), results.get("stress")
             stress = stress if all(atoms.pbc) else None
         f = None if forces is None else host_array(forces, np.float64, (len(atoms), 3), "forces")
