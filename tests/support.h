@@ -36,6 +36,14 @@ enum { SUPPORT_SANITIZED = 0 };
         if (status_ != MLFF_OK) fail_msg("%s: %s: %s", #call, mlff_status_name(status_), mlff_last_error());                     \
     } while (0)
 
+/* That a call failed with this status, and that the last error has these words. */
+SUPPORT void assert_refused(mlff_status got, mlff_status expected, const char *words)
+{
+    if (got != expected || !strstr(mlff_last_error(), words))
+        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(got), mlff_last_error(), mlff_status_name(expected),
+                 words);
+}
+
 /* Path of a file of the shared data, or NULL (and a word) where it is not at hand. Static buffers, four at a time. */
 SUPPORT const char *support_shared(const char *name)
 {

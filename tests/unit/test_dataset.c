@@ -108,13 +108,6 @@ static void test_least_squares(void **state)
     least_squares_free(&problem);
 }
 
-static void assert_refused(mlff_status got, mlff_status expected, const char *words)
-{
-    if (got != expected || !strstr(mlff_last_error(), words))
-        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(got), mlff_last_error(), mlff_status_name(expected),
-                 words);
-}
-
 static void test_refusals(void **state)
 {
     (void)state;

@@ -13,13 +13,6 @@ static mlff_system *molecule(const char *name)
     return system;
 }
 
-static void assert_refused(mlff_status got, mlff_status expected, const char *words)
-{
-    if (got != expected || !strstr(mlff_last_error(), words))
-        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(got), mlff_last_error(), mlff_status_name(expected),
-                 words);
-}
-
 // An element that one group alone has stays in training, whatever the seed; where each group has one of its own, some group is held back.
 static void test_split_keeps_elements(void **state)
 {

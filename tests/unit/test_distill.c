@@ -252,13 +252,6 @@ static void test_two_systems(void **state)
     remove_run("two");
 }
 
-static void assert_refused(mlff_status status, mlff_status expected, const char *words)
-{
-    if (status != expected || !strstr(mlff_last_error(), words))
-        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
-                 words);
-}
-
 static void write_text(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");

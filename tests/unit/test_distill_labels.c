@@ -76,13 +76,6 @@ static mlff_status run_with(const mlff_distill_config *config, const char *run,
     return mlff_distill(config, in_folder(run, ""), &options, &passed);
 }
 
-static void assert_refused(mlff_status status, mlff_status expected, const char *words)
-{
-    if (status != expected || !strstr(mlff_last_error(), words))
-        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
-                 words);
-}
-
 static const char *note_of(const mlff_model *model, const char *wanted)
 {
     const char *key, *value;

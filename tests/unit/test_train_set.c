@@ -74,7 +74,7 @@ static void test_units_and_offsets(void **state)
     mlff_model_destroy(model);
 }
 
-static void assert_refused(const train_frames *frames, const mlff_model *model, mlff_status expected, const char *text)
+static void assert_set_refused(const train_frames *frames, const mlff_model *model, mlff_status expected, const char *text)
 {
     train_set *set = NULL;
     assert_int_equal(train_set_build(model, (const mlff_system *const *)frames->systems, frames->labels, frames->probe_steps,
@@ -89,19 +89,19 @@ static void test_refused(void **state)
     (void)state;
     mlff_model *model = hydrogen_and_oxygen();
     train_frames frames = {0};
-    assert_refused(&frames, model, MLFF_ERR_VALUE, "no labelled structures");
+    assert_set_refused(&frames, model, MLFF_ERR_VALUE, "no labelled structures");
     train_frames_add(&frames, water(0), 0, 1);
     train_frames_add(&frames, water(0), 0, 2);
     frames.systems[1]->species[2] = 6;
-    assert_refused(&frames, model, MLFF_ERR_ELEMENT, "frame 1: atom 2 is C");
+    assert_set_refused(&frames, model, MLFF_ERR_ELEMENT, "frame 1: atom 2 is C");
     frames.systems[1]->species[2] = 0;
-    assert_refused(&frames, model, MLFF_ERR_ELEMENT, "atomic number 0");
+    assert_set_refused(&frames, model, MLFF_ERR_ELEMENT, "atomic number 0");
     frames.systems[1]->species[2] = 1;
     for (int c = 0; c < 3; c++) frames.systems[1]->positions[3 + c] = frames.systems[1]->positions[c];
-    assert_refused(&frames, model, MLFF_ERR_VALUE, "frame 1: atoms 0 and 1");
+    assert_set_refused(&frames, model, MLFF_ERR_VALUE, "frame 1: atoms 0 and 1");
     frames.systems[1]->positions[3] += 1;
     frames.probe_steps[1] = 0.01;
-    assert_refused(&frames, model, MLFF_ERR_VALUE, "frame 1 begins a Hessian probe");
+    assert_set_refused(&frames, model, MLFF_ERR_VALUE, "frame 1 begins a Hessian probe");
     frames.probe_steps[1] = 0;
     train_set_free(train_frames_set(&frames, model));
     train_frames_free(&frames);

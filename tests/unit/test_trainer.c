@@ -240,13 +240,6 @@ static mlff_status fit(const mlff_model *student, const mlff_dataset *data, cons
     return status;
 }
 
-static void assert_refused(mlff_status status, mlff_status expected, const char *words)
-{
-    if (status != expected || !strstr(mlff_last_error(), words))
-        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
-                 words);
-}
-
 // Stopped at every validation and gone on with, in processes' stead by new trainers: the same bits as in one go.
 static void test_resumes_to_the_same_bits(void **state)
 {
@@ -474,10 +467,11 @@ static void test_missing_forces(void **state)
     mlff_trainer *trainer = NULL;
     mlff_training_errors errors;
     mlff_trainer_options options = small_run(MLFF_FLOAT64);
-    assert_refused(mlff_trainer_create(student, none, &options, &trainer), MLFF_ERR_VALUE, "the data have no forces");
+    assert_refused(mlff_trainer_create(student, none, &options, &trainer), MLFF_ERR_VALUE,
+                   "the structures to train on have no forces");
     mlff_warning_handler_set(keep_warning, NULL);
     trainer = make_trainer(student, some, &options);
-    assert_non_null(strstr(warned, "2 of 3 structures without forces"));
+    assert_non_null(strstr(warned, "2 of 3 structures to train on have no forces"));
     warned[0] = 0;
     assert_refused(mlff_trainer_validate(trainer, none, &errors), MLFF_ERR_VALUE, "structures for validation have no forces");
     mlff_trainer_destroy(trainer);
@@ -514,11 +508,11 @@ static void test_missing_stress(void **state)
         warned[0] = 0;
         assert_int_equal(mlff_dataset_add(data, system, &labels), MLFF_OK);
         mlff_trainer_destroy(make_trainer(student, data, &options));
-        assert_string_equal(warned, k < 2    ? ""
-                                    : k == 2 ? "2 of 3 structures with a cell without a stress, or with nan: their other labels "
-                                               "alone are learned"
-                                             : "3 of 4 structures with a cell without a stress, or with nan: their other labels "
-                                               "alone are learned");
+        assert_string_equal(
+            warned,
+            k < 2    ? ""
+            : k == 2 ? "2 of 3 structures to train on with a cell have no stress, or nan: of these the other labels alone count"
+                     : "3 of 4 structures to train on with a cell have no stress, or nan: of these the other labels alone count");
         mlff_system_destroy(system);
     }
     options.loss.stress_weight = 0;

@@ -47,8 +47,7 @@ static void take_interval(mlff_writer *writer, const mlff_frame_results *results
         writer->first_step = results->step;
         writer->first_fs = results->time_fs;
     } else if (writer->n_frames == 1) {
-        const bool counted = writer->first_step >= 0 || results->step >= 0;
-        const int64_t steps = !counted ? 1 : writer->first_step >= 0 ? results->step - writer->first_step : 0;
+        const int64_t steps = writer->first_step >= 0 ? results->step - writer->first_step : results->step < 0;
         const double interval = results->time_fs - writer->first_fs; // NaN where absent
         if (steps > 0 && steps <= INT32_MAX && interval > 0) {
             writer->interval_steps = (int32_t)steps;

@@ -204,7 +204,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     if (f.options.checkpoint && !f.options.best)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: a checkpoint needs a file for the best model too");
     const int64_t every = f.options.validate_every > 0 ? f.options.validate_every : default_interval(t);
-    MLFF_TRY(mlff_dataset_hash(validation, t->best_by));
+    if (f.options.checkpoint) MLFF_TRY(mlff_dataset_hash(validation, t->best_by));
     MLFF_TRY(resume(&f));
     f.begun_ns = f.saved_ns = base_clock_ns();
     f.first_step = t->step;

@@ -24,7 +24,7 @@ struct mlff_trainer {
     int plateau_waited;                 /* reports without gain */
     mlff_training_errors best;          /* validation of the best weights of a whole run (fit.c), and their step; 0: none yet */
     int64_t best_step;
-    char best_by[65];   /* SHA-256 of the structures for validation that choose them; "" outside of fit.c */
+    char best_by[65];   /* SHA-256 of the structures for validation that choose them, for checkpoints of fit.c; "" else */
     uint64_t validated; /* the state of the dataset that validation_set was built from; 0: none */
     train_set *validation_set;
     double element_force_mae[MLFF_MAX_ATOMIC_NUMBER + 1]; /* of the last validation, eV/Å; NaN without such atoms */

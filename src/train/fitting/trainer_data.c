@@ -49,9 +49,7 @@ static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
 // A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
 static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss, bool is_validation)
 {
-    const char *const of = is_validation ? "structures for validation" : "structures", *const use = is_validation
-                                                                                                        ? "count in its errors"
-                                                                                                        : "are learned from them";
+    const char *const of = is_validation ? "structures for validation" : "structures to train on";
     size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0, n_cells = 0, n_stresses = 0;
     for (size_t k = 0; k < data->n_frames; k++) {
         n_learned += is_learned(&data->frames[k], loss);
@@ -69,22 +67,21 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
     if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
         return mlff_fail(
             MLFF_ERR_VALUE,
-            "%s have no forces, %s; label them with forces (mlff label), or train on energies alone with a weight of "
+            "the %s have no forces; label them with forces (mlff label), or train on energies alone with a weight of "
             "forces of 0",
-            is_validation ? of : "the data",
-            is_validation ? "whose error chooses the student" : "from which a student learns most");
+            of);
     if (n > 0 && n_learned == 0)
         return mlff_fail(MLFF_ERR_VALUE,
-                         "%s have none of the labels whose weights in the loss are above 0: energy %g, forces %g, "
-                         "stress %g; raise the weight of labels that they have",
-                         is_validation ? of : "the data", loss->energy_weight, loss->forces_weight, loss->stress_weight);
+                         "the %s have none of the labels whose weights in the loss are above 0: energy %g, forces %g, stress %g; "
+                         "raise the weight of labels that they have",
+                         of, loss->energy_weight, loss->forces_weight, loss->stress_weight);
     if (loss->forces_weight > 0 && n_forces < n)
-        base_warn("%zu of %zu %s without forces: energies alone %s", n - n_forces, n, of, use);
+        base_warn("%zu of %zu %s have no forces: of these energies alone count", n - n_forces, n, of);
     if (loss->energy_weight > 0 && n_energies < n)
-        base_warn("%zu of %zu %s without an energy, or with nan: forces alone %s", n - n_energies, n, of, use);
+        base_warn("%zu of %zu %s have no energy, or nan: of these forces alone count", n - n_energies, n, of);
     if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells) // none at all: data without stress, as most are
-        base_warn("%zu of %zu %s with a cell without a stress, or with nan: their other labels alone %s", n_cells - n_stresses,
-                  n_cells, of, is_validation ? use : "are learned");
+        base_warn("%zu of %zu %s with a cell have no stress, or nan: of these the other labels alone count", n_cells - n_stresses,
+                  n_cells, of);
     return MLFF_OK;
 }
 

@@ -404,7 +404,7 @@ static mlff_status choose_candidates(sampling *s, int64_t n_wanted)
         return MLFF_OK;
     }
     const int64_t n_seeds = (int64_t)s->seeds->n, n = n_seeds + (int64_t)s->candidates->n;
-    if (n < n_seeds + n_wanted)
+    if ((int64_t)s->candidates->n < n_wanted)
         base_warn("%" PRId64 " structure%s in place of %" PRId64 ": %" PRId64
                   " candidate%s rejected (atoms too close, or the teacher failed)",
                   n, base_plural(n), n_seeds + n_wanted, s->progress.n_rejected, base_plural(s->progress.n_rejected));

@@ -109,9 +109,10 @@ mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *te
         MLFF_TRY(mlff_samples_add(samples, system, name));
     } else {
         MLFF_TRY(mlff_samples_read(samples, name));
+        enum { NUMBER_BYTES = 9 }; // for the blank and a number
         const bool numbered = samples->n - first > 1;
         char shown[SAMPLE_ORIGIN_BYTES];
-        snprintf(shown, numbered ? 15 : sizeof shown, "%s", slash ? slash + 1 : name);
+        snprintf(shown, numbered ? sizeof shown - NUMBER_BYTES : sizeof shown, "%s", slash ? slash + 1 : name);
         shown[base_whole_length(shown, sizeof shown)] = 0;
         for (size_t k = first; k < samples->n; k++)
             snprintf(samples->samples[k].origin, SAMPLE_ORIGIN_BYTES, numbered ? "%s %zu" : "%s", shown, k - first);
