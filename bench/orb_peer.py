@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Orb on the CPU, ours against orb-models, interleaved: in each round, for each model and structure, `mlff eval` and then the package, both
-with --threads threads, energy and forces of the same frames, ours in --precision (float32, bf16), random weights of the published sizes, the package's first call left out. The package
-runs eager, float32, with graphs made beforehand and not counted; ours includes the neighbor search. Quoted are the median and the smallest
+with --threads threads, energy and forces of the same frames, ours in --precision (float32, bf16), random weights of the published sizes,
+the package's first call left out. The package runs eager, float32, with graphs made beforehand and not counted; ours includes the neighbor
+search. Quoted are the median and the smallest
 of the times: ours of whole runs, the package's of single calls.
 
 Usage: bench/orb_peer.py --mlff build/bin/mlff --python PYTHON [--models orb-v2,…] [--rounds 3] [--frames 6] [--threads 2]

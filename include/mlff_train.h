@@ -503,8 +503,7 @@ MLFF_API mlff_fit_options mlff_fit_options_default(void);
 
 /* Trains to the end of the run and hands out the model with the lowest validation error (averaged weights). A run that was
  * killed and goes on from its checkpoint gives the same bits. Fails with MLFF_ERR_INTERRUPTED, MLFF_ERR_VALUE (a checkpoint of other
- * structures for validation), and as mlff_trainer_run,
- * mlff_trainer_validate, mlff_trainer_save and mlff_trainer_restore. */
+ * structures for validation), and as mlff_trainer_run, mlff_trainer_validate, mlff_trainer_save and mlff_trainer_restore. */
 MLFF_API mlff_status mlff_trainer_fit(mlff_trainer *trainer, const mlff_dataset *validation, const mlff_fit_options *options,
                                       mlff_model **model_out);
 
@@ -535,11 +534,13 @@ typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR
 
 /* One requirement and what was measured. A bar that was asked for and could not be measured fails the verdict. */
 typedef struct mlff_bar {
-    const char *name;   /* "held_out", "error.forces", "error.energy", "baseline", "speed", "speed.batch", "stability.nve",
+    const char *name; /* "held_out", "error.forces", "error.energy", "baseline", "speed", "speed.batch", "stability.nve",
                            "stability.hot", "core", "structure", "spectrum" */
-    const char *unit;   /* "meV/Å"; "" for a pure number */
-    double value;       /* NaN: none; what is too short to decide has a value and the state MLFF_BAR_NOT_MEASURED */
-    double uncertainty; /* half width of the 95 % interval, of "stability.nve" of the 99 % interval; NaN where there is none */
+    const char *unit; /* "meV/Å"; "" for a pure number */
+    double value;     /* NaN: none; where the interval holds the limit there is a value, and the state is MLFF_BAR_NOT_MEASURED */
+    /* Half width of the interval that decides: of "stability.nve" the one of 99 %, of "speed" and "speed.batch" all blocks of time but the
+     * lowest and the highest; NaN where there is none. */
+    double uncertainty;
     double limit;
     int at_least; /* 1: the value must reach the limit; 0: it must not exceed it */
     mlff_bar_state state;

@@ -196,8 +196,9 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     if (m)
         print_measured(m);
     else
-        puts("  precisions       float64 and float32, of Orb bf16, on a GPU float32, tf32 and bf16; --precisions measures their "
-             "force errors");
+        puts(
+            "  precisions       float64 and float32, Orb also bf16; on a GPU float32, tf32 and bf16; --precisions measures their "
+            "force errors");
     puts("  metadata");
     const char *key, *value;
     for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)
