@@ -262,6 +262,20 @@ static void test_nodes_together(void **state)
     mlff_model_destroy(model);
 }
 
+// Six atoms on a line, or `off` Å beside it in turn: no rotation about a line is caused by forces.
+static mlff_system *line_of_atoms(double off)
+{
+    static const int elements[] = {1, 6, 7, 8, 6, 1};
+    static const double along[3] = {0.6, 0.48, 0.64}, aside[3] = {0.8, -0.36, -0.48};
+    mlff_system *line;
+    assert_ok(mlff_system_create(6, &line));
+    for (int i = 0; i < 6; i++) {
+        line->species[i] = elements[i];
+        for (int c = 0; c < 3; c++) line->positions[3 * i + c] = 1.25 * i * along[c] + (i % 2 ? off : -off) * aside[c];
+    }
+    return line;
+}
+
 static void test_systems(void **state)
 {
     (void)state;
@@ -271,6 +285,8 @@ static void test_systems(void **state)
     check_shapes(model, gpu);
     check_system("two atoms", model, gpu, MLFF_FLOAT32, support_random_system(2, 0, 1.0, 6));
     check_system("7 atoms, periodic", model, gpu, MLFF_FLOAT32, support_random_system(7, 1, 1.2, 7));
+    check_system("a line", model, gpu, MLFF_FLOAT32, line_of_atoms(0));
+    check_system("almost a line", model, gpu, MLFF_FLOAT32, line_of_atoms(1e-3));
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
 }

@@ -42,8 +42,7 @@ static void fuse_edges(orb_launcher *l, const orb_gpu_mlp *mlp, gpu_operand inpu
     RUN(l, orb_gpu_launch_network(&network, &plan, l->stream));
 }
 
-// `together`: all layers follow in one kernel.
-static void encode(orb_launcher *l, int together)
+static void encode(orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
     const orb_gpu_mlp *mlp = &s->model->encoder;
@@ -58,7 +57,6 @@ static void encode(orb_launcher *l, int together)
                                  .keep = kept.hidden[0]};
         orb_gpu_update update = {.replaces = 1, .z = kept.z};
         RUN(l, orb_gpu_launch_inputs(s, l->plan, first, l->stream));
-        if (together) RUN(l, orb_gpu_launch_nodes(s, l->plan, 2 * ORB_GPU_SLOT_BYTES, l->stream));
         if (orb_edge_blocks(l)) {
             fuse_edges(l, mlp, orb_rows_from(s->input, -first), &update, first, rows, -1);
             continue;
@@ -68,7 +66,7 @@ static void encode(orb_launcher *l, int together)
     }
     // Behind the edges: kernels of a layer read these before the kernel in front of them is complete.
     const int cleared = l->exchanges ? ORB_GPU_NODE_UNITS(l->plan->n_atoms) * ORB_GPU_NODE_UNIT_BYTES : 0;
-    if (!together) RUN(l, orb_gpu_launch_nodes(s, l->plan, cleared, l->stream));
+    RUN(l, orb_gpu_launch_nodes(s, l->plan, cleared, l->stream));
 }
 
 static void send_messages(orb_launcher *l, int t)
@@ -199,13 +197,14 @@ static void update_nodes(orb_launcher *l, int t)
     }
 }
 
+// The encoder and all layers.
 static void run_layers(orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
-    const orb_gpu_layers layers = {.layer = s->layers,
+    const orb_gpu_layers layers = {.encoder = s->model->encoder,
+                                   .layer = s->layers,
                                    .n_layers = s->n_layers,
                                    .epsilon = s->norm_epsilon,
-                                   .edges = s->edges,
                                    .nodes = s->nodes,
                                    .n_atoms = &s->gpu.call->n_atoms,
                                    .n_edges = s->n_edges,
@@ -214,9 +213,11 @@ static void run_layers(orb_launcher *l)
                                    .incoming_edge = s->incoming_edge,
                                    .sender = s->sender,
                                    .receiver = s->receiver,
+                                   .geometry = s->geometry,
                                    .envelope = s->envelope,
                                    .exchange = s->exchange,
-                                   .stamps = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS)};
+                                   .stamps = orb_stamp_at(l, ORB_GPU_STAMP_ENCODER)};
+    RUN(l, orb_gpu_launch_nodes(s, l->plan, orb_gpu_layers_cleared((enum gpu_number)s->numbers), l->stream));
     RUN(l, orb_gpu_launch_layers(&layers, (enum gpu_number)s->numbers, l->plan, l->n_edges, l->stream));
 }
 
@@ -254,15 +255,27 @@ static void read_out(orb_launcher *l)
     const gpu_motion *motion = &s->gpu.motion;
     const int wants_energy =
         motion->n_atoms == 0 || motion->place + 1 == motion->n_steps; // of dynamics, in a graph's last step only
-    if (l->plan->forces && s->has_forces) {
-        hide_nodes(l, &s->model->force_hidden, orb_stamp_at(l, s->stamp_heads));
-        RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
-    }
-    if (s->saves || wants_energy) pool(l, s->saves || !l->plan->forces);
+    const int forces = l->plan->forces && s->has_forces,
+              few = s->has_forces && l->hopper && l->plan->n_systems == 1 && l->plan->n_atoms <= ORB_GPU_FEW_ATOMS;
     if (l->plan->errors && s->n_bins > 0) {
         hide_nodes(l, &s->model->error_hidden, NULL);
         RUN(l, orb_gpu_launch_errors(s, l->plan, l->stream));
     }
+    if (few) {
+        const orb_gpu_heads heads = {.step = *s,
+                                     .force_hidden = s->model->force_hidden,
+                                     .system_hidden = s->model->system_hidden,
+                                     .wants_energy = wants_energy,
+                                     .wants_forces = forces,
+                                     .moves = motion->n_atoms > 0};
+        RUN(l, orb_gpu_launch_few_heads(&heads, l->plan, l->stream));
+        return;
+    }
+    if (forces) {
+        hide_nodes(l, &s->model->force_hidden, orb_stamp_at(l, s->stamp_heads));
+        RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
+    }
+    if (s->saves || wants_energy) pool(l, s->saves || !l->plan->forces);
     if (s->saves) orb_enqueue_backward(l);
     if (wants_energy)
         RUN(l, s->conservative ? orb_gpu_launch_energies(s, l->plan, l->stream) : orb_gpu_launch_sums(s, l->plan, l->stream));
@@ -275,13 +288,16 @@ int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper,
     orb_launcher l = {.step = &step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream};
     l.n_edges = edges < step.edge_capacity ? (int)edges : step.edge_capacity;
     step.saves = step.conservative && plan->forces;
-    RUN(&l, orb_gpu_launch_graph(&step, plan, stream));
+    RUN(&l, hopper && orb_gpu_has_few_edges(plan, l.n_edges) ? orb_gpu_launch_few_edges(&step, plan, stream)
+                                                             : orb_gpu_launch_graph(&step, plan, stream));
     if (step.repulsion_table) RUN(&l, orb_gpu_launch_repulsion(&step, plan, stream));
     const int together = orb_has_networks(&l) && tiles < 0 && orb_gpu_has_layers(plan, l.n_edges);
     l.exchanges = orb_has_networks(&l) && tiles < 0 && !together && orb_gpu_has_node_layers(plan) &&
                   (step.numbers == GPU_NUMBER_FLOAT32 || plan->n_atoms < ORB_GPU_NETWORK_NODES);
-    encode(&l, together);
-    if (together) run_layers(&l);
+    if (together)
+        run_layers(&l);
+    else
+        encode(&l);
     for (int t = 0; t < step.n_layers && !together; t++) {
         send_messages(&l, t);
         update_nodes(&l, t);

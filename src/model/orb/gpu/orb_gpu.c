@@ -148,6 +148,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (base->hopper) CUDA_TRY(orb_gpu_prepare_networks(), "setting up the kernels");
     if (base->hopper) CUDA_TRY(orb_gpu_prepare_layers(), "setting up the kernels");
     if (base->hopper) CUDA_TRY(orb_gpu_prepare_node_layers(), "setting up the kernels");
+    if (base->hopper) CUDA_TRY(orb_gpu_prepare_few_heads(), "setting up the kernels");
     CUDA_TRY(gpu_prepare_dense(base->hopper), "setting up the kernels");
     if (parameters->conservative) CUDA_TRY(orb_gpu_prepare_back(base->hopper), "setting up the kernels");
     *evaluator_out = base;
@@ -157,7 +158,8 @@ done:
     return status;
 }
 
-static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
+static const gpu_kernel kernels[] = {{"orb_graph_few_kernel", "forward/radial"},
+                                     {"orb_count_kernel", "forward/radial"},
                                      {"orb_scan_kernel", "forward/radial"},
                                      {"orb_edge_kernel", "forward/radial"},
                                      {"orb_incoming_kernel", "forward/radial"},
@@ -179,6 +181,7 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"orb_raw_force_kernel", "forward/readout"},
                                      {"orb_balance_kernel", "forward/readout"},
                                      {"orb_force_kernel", "forward/readout"},
+                                     {"orb_heads_few_kernel", "forward/readout"},
                                      {"orb_error_kernel", "forward/readout"},
                                      {"orb_system_kernel", "forward/readout"},
                                      {"orb_repulsion_kernel", "forward/readout"},

@@ -35,6 +35,7 @@ enum {
     ORB_GPU_NETWORK_NODES = 192,          /* networks of nodes from so many on */
     ORB_GPU_MAX_LAYERS = 16,
     ORB_GPU_MAX_CAP = 128,
+    ORB_GPU_FEW_ATOMS = 64, /* heads of one system in one kernel, up to so many */
     /* One kernel for all layers: of at most so many atoms and edges. Slots of what its blocks exchange. */
     ORB_GPU_TOGETHER_ATOMS = 16,
     ORB_GPU_TOGETHER_EDGES = 320,
@@ -165,6 +166,14 @@ typedef struct orb_gpu_step {
     float *gradient;              /* [n_edges][4] dE/d(vector), eV/Å */
 } orb_gpu_step;
 
+/* The heads of direct forces in one kernel, of one system. */
+typedef struct orb_gpu_heads {
+    orb_gpu_step step;
+    gpu_linear force_hidden, system_hidden; /* as in orb_gpu_model */
+    int32_t wants_energy, wants_forces;     /* wants_energy: and stress */
+    int32_t moves;                          /* 1: of dynamics */
+} orb_gpu_heads;
+
 /* Stamps of the stages after the neighbor list's two. Layers have two each. */
 enum orb_gpu_stamp { ORB_GPU_STAMP_GRAPH = 2, ORB_GPU_STAMP_ENCODER, ORB_GPU_STAMP_LAYERS };
 
@@ -203,16 +212,17 @@ typedef struct orb_gpu_network {
     const int32_t *sender, *receiver;
 } orb_gpu_network;
 
-/* All layers of Orb-v2 in one kernel. */
+/* Orb-v2's encoder and all layers in one kernel. */
 typedef struct orb_gpu_layers {
+    orb_gpu_mlp encoder;
     const orb_gpu_layer *layer; /* [n_layers] on the device */
     int32_t n_layers;
     float epsilon;
-    gpu_operand edges, nodes; /* encoded; nodes become those of the last layer */
+    gpu_operand nodes; /* encoded; they become those of the last layer */
     const int32_t *n_atoms, *n_edges, *first_edge, *incoming_first, *incoming_edge, *sender, *receiver;
-    const float *envelope;
-    char *exchange;   /* the first two slots are all ones */
-    uint64_t *stamps; /* [n_layers][2], or NULL */
+    const float *geometry, *envelope;
+    char *exchange;   /* the first three slots are all ones */
+    uint64_t *stamps; /* [1 + 2 n_layers], or NULL */
 } orb_gpu_layers;
 
 /* A layer's nodes of Orb-v2 in one kernel: sums of messages, the network, the projections of the next layer. */
@@ -229,6 +239,9 @@ typedef struct orb_gpu_node_layers {
 
 /* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
 int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+/* The same in one kernel, on Hopper; and whether it takes the plan's atoms and so many edges. */
+int orb_gpu_launch_few_edges(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_has_few_edges(const gpu_plan *plan, int edges);
 int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
 /* `cleared`: so many bytes of the exchange become empty, too. */
 int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, int cleared, void *stream);
@@ -245,6 +258,8 @@ int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, voi
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_few_heads(const orb_gpu_heads *heads, const gpu_plan *plan,
+                             void *stream); /* Hopper; ORB_GPU_FEW_ATOMS atoms at most */
 int orb_gpu_launch_errors(const orb_gpu_step *step, const gpu_plan *plan, void *stream); /* of forces, from atom_hidden */
 int orb_gpu_launch_sums(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 /* ---- conservative forces */
@@ -260,8 +275,10 @@ int orb_gpu_prepare_updates(int hopper);
 int orb_gpu_prepare_networks(void); /* Hopper only */
 int orb_gpu_prepare_layers(void);
 int orb_gpu_prepare_node_layers(void);
-/* Whether the kernel of all layers takes the plan's atoms and so many edges. */
+int orb_gpu_prepare_few_heads(void);
+/* Whether the kernel of all layers takes the plan's atoms and so many edges; bytes of the exchange that are empty when it begins. */
 int orb_gpu_has_layers(const gpu_plan *plan, int edges);
+int orb_gpu_layers_cleared(enum gpu_number numbers);
 /* Whether the kernel of a layer's nodes takes the plan's atoms. */
 int orb_gpu_has_node_layers(const gpu_plan *plan);
 int orb_gpu_prepare_back(int hopper);

@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: MIT
 // orb_graph.cu: the graph of a step. Each atom sends along its `cap` shortest edges; of equal distances the earlier in the neighbor row.
 // Edges are sorted by sender, then by distance. Incoming edges of an atom are listed in ascending order, so that sums have fixed bits.
-#include "gpu/gpu_stage.cuh"
-#include "gpu/nn/operand.cuh"
-#include "model/orb/gpu/orb_gpu.h"
-#include "orb_harmonics.cuh"
+#include "orb_edge_inputs.cuh"
+#include "orb_graph.cuh"
 
-enum { WARPS = 4, SCAN_THREADS = 1024, AT_ONCE = 512 }; // AT_ONCE: distances of a row in shared memory
-
-static __device__ __forceinline__ const gpu_edge *row_of(const orb_gpu_step &step, int i)
-{
-    return step.gpu.neighbors.edges + (size_t)i * step.gpu.neighbors.row_capacity;
-}
+enum { WARPS = 4, SCAN_THREADS = 1024 };
 
 // ---- edges of each sender: how many, where they begin
 
@@ -69,59 +62,15 @@ static __global__ void __launch_bounds__(SCAN_THREADS) orb_scan_kernel(const __g
 
 // ---- a warp for each sender
 
-// Distances `begin` … begin + AT_ONCE − 1 of a row, as far as they exist, to shared memory, behind them infinity up to a multiple of four.
-static __device__ __forceinline__ void load_distances(float *distances, const gpu_edge *row, int begin, int length, int lane)
-{
-    __syncwarp();
-    for (int m = lane; m < min((length - begin + 3) / 4 * 4, (int)AT_ONCE); m += 32)
-        distances[m] = begin + m < length ? row[begin + m].d : INFINITY;
-    __syncwarp();
-}
-
 static __global__ void __launch_bounds__(32 * WARPS) orb_edge_kernel(const __grid_constant__ orb_gpu_step step, int unused)
 {
-    __shared__ float4 distances[WARPS][AT_ONCE / 4];
+    __shared__ uint4 distances[WARPS][ROW_AT_ONCE / 4];
     wait_for_previous();
     let_next_start();
-    const int lane = threadIdx.x % 32, i = blockIdx.x * WARPS + threadIdx.x / 32;
+    const int i = blockIdx.x * WARPS + threadIdx.x / 32;
     if (i >= step.gpu.call->n_atoms) return;
-    float4 *const near = distances[threadIdx.x / 32];
-    const gpu_edge *row = row_of(step, i);
-    const int length = step.gpu.neighbors.row_length[i], first = step.first_edge[i];
-    const float unit = (float)step.gpu.length_unit, cutoff = (float)step.gpu.neighbors.cutoff;
-    float kept = 0, dropped = 0; // distances of the last edge that is kept and of the first that is not
-    for (int begin = 0; begin < length; begin += 32) {
-        const int k = begin + lane;
-        gpu_edge edge = {};
-        if (k < length) edge = row[k];
-        int rank = 0;
-        for (int part = 0; part < length; part += AT_ONCE) {
-            if (begin == 0 || length > AT_ONCE) load_distances((float *)near, row, part, length, lane);
-#pragma unroll 4
-            for (int m = 0; m < min(length - part, (int)AT_ONCE); m += 4) {
-                const float4 d = near[m / 4];
-                const int before = k - part - m; // of these four, so many are before this edge in the row
-                rank += d.x < edge.d || (d.x == edge.d && before > 0);
-                rank += d.y < edge.d || (d.y == edge.d && before > 1);
-                rank += d.z < edge.d || (d.z == edge.d && before > 2);
-                rank += d.w < edge.d || (d.w == edge.d && before > 3);
-            }
-        }
-        if (k >= length) continue;
-        if (rank == step.cap - 1) kept = edge.d;
-        if (rank == step.cap) dropped = edge.d;
-        if (rank >= step.cap) continue;
-        const int e = first + rank, j = edge.packed;
-        const float r = edge.d * unit, u = r / cutoff, u2 = u * u;
-        step.sender[e] = i;
-        step.receiver[e] = j;
-        ((float4 *)step.geometry)[e] = make_float4(edge.u[0], edge.u[1], edge.u[2], r);
-        step.envelope[e] = u < 1.0f ? 1.0f + u2 * u2 * (-15.0f + u * (24.0f - 10.0f * u)) : 0.0f;
-        atomicAdd(step.count + j, 1);
-    }
-    if (length <= step.cap) return;
-    const bool tied = max_warp(kept) == max_warp(dropped);
-    if (tied && lane == 0) atomicAdd(&step.gpu.report->n_ties, 1);
+    send_edges(step, i, step.first_edge[i], distances[threadIdx.x / 32],
+               [&](int, int receiver) { atomicAdd(step.count + receiver, 1); });
 }
 
 // Edges by receiver: in any order …
@@ -153,25 +102,6 @@ static __global__ void __launch_bounds__(32 * WARPS)
 }
 
 // ---- inputs of the encoder: eight columns for each thread
-
-static __device__ __forceinline__ void gaussians_and_direction(float4 g, int c, eight &x)
-{
-#pragma unroll
-    for (int k = 0; k < 8; k++) {
-        const float d = g.w - 0.5f * (float)(c + k), direction = c + k == 20 ? g.x : c + k == 21 ? g.y : g.z;
-        x.v[k] = c + k < 20 ? fast_exp2(-1.4426950408889634f * d * d) : c + k < 23 ? direction : 0.0f;
-    }
-}
-
-static __device__ __forceinline__ void bessel_and_harmonics(float4 g, float cutoff, float envelope, int c, eight &x)
-{
-    float y[16];
-    harmonics(g, y);
-    const float n = (float)(c / 16 + 1);
-    const float radial = sqrtf(2.0f / cutoff) * sinf(n * 3.14159265f * (g.w / cutoff)) / g.w * envelope;
-#pragma unroll
-    for (int k = 0; k < 8; k++) x.v[k] = radial * (c % 16 ? y[8 + k] : y[k]);
-}
 
 template <int NUMBERS>
 static __global__ void __launch_bounds__(128) orb_input_kernel(const __grid_constant__ orb_gpu_step step, int chunk)

@@ -2,9 +2,8 @@
 // orb_heads.cu: energy, direct forces and direct stress from the last layer's nodes. The heads' hidden layers are products of gpu/nn; here
 // are the mean over a system's nodes, the last layers, and what is removed from direct forces: their mean, and without a cell the torque.
 #include "gpu/dynamics/integrate.cuh"
-#include "gpu/evaluator/system_sums.cuh"
 #include "gpu/nn/operand.cuh"
-#include "model/orb/gpu/orb_gpu.h"
+#include "orb_heads.cuh"
 
 enum { POOL_THREADS = 512, POOL_ROWS = POOL_THREADS / 4, POOL_BLOCKS = ORB_GPU_LATENT / 32, SYSTEM_THREADS = 256 };
 
@@ -89,47 +88,6 @@ static __global__ void __launch_bounds__(128) orb_error_kernel(const __grid_cons
     if (lane == 0) call.force_errors[i] = step.gpu.report->flags ? nan("") : (double)(error / sum);
 }
 
-// mu of (S − s I) mu = −tau for a symmetric matrix, by its pseudoinverse: eigenvalues below 1e-15 of the largest, times the size of
-// float64 rounding, belong to a line of atoms and are left out.
-static __device__ void solve_symmetric(double (&a)[3][3], const double *right, double *x)
-{
-    double v[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
-    for (int sweep = 0; sweep < 12; sweep++)
-        for (int p = 0; p < 2; p++)
-            for (int q = p + 1; q < 3; q++) {
-                if (a[p][q] == 0) continue;
-                const double theta = (a[q][q] - a[p][p]) / (2 * a[p][q]),
-                             t = (theta >= 0 ? 1.0 : -1.0) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1),
-                             s = t * c;
-                for (int k = 0; k < 3; k++) {
-                    const double kp = a[k][p], kq = a[k][q];
-                    a[k][p] = c * kp - s * kq;
-                    a[k][q] = s * kp + c * kq;
-                }
-                for (int k = 0; k < 3; k++) {
-                    const double pk = a[p][k], qk = a[q][k], vp = v[k][p], vq = v[k][q];
-                    a[p][k] = c * pk - s * qk;
-                    a[q][k] = s * pk + c * qk;
-                    v[k][p] = c * vp - s * vq;
-                    v[k][q] = s * vp + c * vq;
-                }
-            }
-    const double largest = fmax(fabs(a[0][0]), fmax(fabs(a[1][1]), fabs(a[2][2])));
-    for (int k = 0; k < 3; k++) x[k] = 0;
-    for (int n = 0; n < 3; n++) {
-        if (!(fabs(a[n][n]) > 1e-12 * largest)) continue;
-        const double along = (v[0][n] * right[0] + v[1][n] * right[1] + v[2][n] * right[2]) / a[n][n];
-        for (int k = 0; k < 3; k++) x[k] += along * v[k][n];
-    }
-}
-
-static __device__ __forceinline__ bool has_no_cell(const gpu_call &call, int s)
-{
-    for (int k = 0; k < 9 && call.cells; k++)
-        if (call.cells[(size_t)s * 9 + k] != 0) return false;
-    return true;
-}
-
 // A block for each system: mean force, and without a cell the rotation that cancels the net torque.
 static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_balance_kernel(const __grid_constant__ orb_gpu_step step, int unused)
 {
@@ -141,38 +99,14 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_balance_kernel(cons
     const gpu_system &system = step.gpu.neighbors.systems[s];
     const double *r = call.positions + (size_t)system.first * 3;
     const float *f = step.raw_force + (size_t)system.first * 3;
-    double sum[6] = {0, 0, 0, 0, 0, 0};
-    for (int i = threadIdx.x; i < system.n; i += SYSTEM_THREADS)
-        for (int c = 0; c < 3; c++) {
-            sum[c] += f[(size_t)i * 3 + c];
-            sum[3 + c] += r[(size_t)i * 3 + c];
-        }
-    sum_block<SYSTEM_THREADS>(sum);
-    orb_gpu_system result = {};
-    for (int c = 0; c < 3; c++) {
-        result.mean_force[c] = sum[c] / max(system.n, 1);
-        result.center[c] = sum[3 + c] / max(system.n, 1);
-    }
-    if (has_no_cell(call, s)) {
-        double of[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0}; // torque; xx yy zz yz xz xy
-        for (int i = threadIdx.x; i < system.n; i += SYSTEM_THREADS) {
-            double x[3], g[3];
-            for (int c = 0; c < 3; c++) {
-                x[c] = r[(size_t)i * 3 + c] - result.center[c];
-                g[c] = f[(size_t)i * 3 + c] - result.mean_force[c];
-            }
-            for (int c = 0; c < 3; c++) {
-                const int a = (c + 1) % 3, b = (c + 2) % 3;
-                of[c] += x[a] * g[b] - x[b] * g[a];
-                of[3 + c] += x[c] * x[c];
-                of[6 + c] += x[a] * x[b];
-            }
-        }
-        sum_block<SYSTEM_THREADS>(of);
-        const double all = of[3] + of[4] + of[5], minus[3] = {-of[0], -of[1], -of[2]};
-        double m[3][3] = {{of[3] - all, of[8], of[7]}, {of[8], of[4] - all, of[6]}, {of[7], of[6], of[5] - all}};
-        solve_symmetric(m, minus, result.torque);
-    }
+    const orb_gpu_system result = balance_system<SYSTEM_THREADS>(
+        system.n, has_no_cell(call, s),
+        [&](int i, double *to) {
+            for (int c = 0; c < 3; c++) to[c] = r[(size_t)i * 3 + c];
+        },
+        [&](int i, double *to) {
+            for (int c = 0; c < 3; c++) to[c] = f[(size_t)i * 3 + c];
+        });
     if (threadIdx.x == 0) step.system[s] = result;
 }
 
@@ -182,19 +116,12 @@ static __global__ void __launch_bounds__(128) orb_force_kernel(const __grid_cons
     wait_for_previous();
     let_next_start();
     const gpu_step &gpu = step.gpu;
-    const int lane = threadIdx.x % 32, i = blockIdx.x * 4 + threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, i = blockIdx.x * 4 + threadIdx.x / 32, c = min(lane, 2);
     if (i >= gpu.call->n_atoms) return;
     const gpu_call &call = *gpu.call;
     const moving_atom atom(gpu.motion, moves ? i : INT32_MAX, gpu.motion.place + 1);
     const int system_of = call.n_systems == 1 ? 0 : gpu.neighbors.system_of[i];
-    const orb_gpu_system &system = step.system[system_of];
-    const int c = min(lane, 2), a = (c + 1) % 3, b = (c + 2) % 3;
-    const double *r = call.positions + (size_t)i * 3;
-    // F += r × mu
-    const double turned = (r[a] - system.center[a]) * system.torque[b] - (r[b] - system.center[b]) * system.torque[a];
-    double force = (step.raw_force[(size_t)i * 3 + c] - system.mean_force[c] + turned) * step.force_scale + step.force_mean;
-    if (step.repulsion_table) force += step.repulsion[i].force[c];
-    if (gpu.report->flags) force = nan("");
+    const double force = direct_force(step, call, step.system[system_of], i, c, step.raw_force[(size_t)i * 3 + c]);
     __syncwarp();
     if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = force;
     if (moves) move_atom(gpu, atom, force, true);
@@ -216,29 +143,19 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_system_kernel(const
     // What is summed here is older than the mean of the nodes, for which the kernels before this one have waited.
     const gpu_system &system = step.gpu.neighbors.systems[s];
     const float *hidden = step.system_hidden_values + (size_t)s * 2 * ORB_GPU_LATENT;
-    double sums[7] = {0, 0, 0, 0, 0, 0, 0}; // of offsets and repulsion
-    for (int i = threadIdx.x; i < system.n; i += SYSTEM_THREADS) {
-        sums[6] += step.gpu.neighbors.offset[step.gpu.neighbors.species[system.first + i]];
-        if (!step.repulsion_table) continue;
-        const orb_gpu_repulsion &repulsion = step.repulsion[system.first + i];
-        sums[6] += repulsion.energy;
-        for (int k = 0; k < 6; k++) sums[k] += repulsion.stress[k];
-    }
-    sum_block<SYSTEM_THREADS>(sums);
+    double sums[7] = {0, 0, 0, 0, 0, 0, 0};
+    sum_offsets<SYSTEM_THREADS>(step, system, sums);
     wait_for_previous();
     let_next_start();
     if (warp == 6) {
         const double y = dot_row(hidden, step.energy.weight, lane) + step.energy.bias[0];
-        if (lane == 0 && call.energies) call.energies[s] = (y * step.energy_scale + step.energy_mean) * system.n + sums[6];
+        if (lane == 0 && call.energies) call.energies[s] = energy_of(step, system, y, sums[6]);
     } else if (warp < 6 && step.has_stress) {
         const double y =
             dot_row(hidden + ORB_GPU_LATENT, step.stress.weight + warp * ORB_GPU_LATENT, lane) + step.stress.bias[warp];
-        const bool periodic = system.wrapped[0] && system.wrapped[1] && system.wrapped[2];
-        const double *h = system.cell, volume = h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) +
-                                                h[2] * (h[3] * h[7] - h[4] * h[6]);
         double own = 0;
         for (int k = 0; k < 6; k++) own = k == warp ? sums[k] : own;
-        if (lane == 0) stress[warp] = periodic ? y * step.stress_scale[warp] + step.stress_mean[warp] + own / volume : nan("");
+        if (lane == 0) stress[warp] = direct_stress(step, system, warp, y, own);
     }
     __syncthreads();
     if (threadIdx.x < 6 && step.has_stress && call.stresses) call.stresses[(size_t)s * 6 + threadIdx.x] = stress[threadIdx.x];

@@ -8,9 +8,11 @@
 //
 // Every block keeps all nodes, and the edges of its rows, and normalizes them itself: there is no exchange for norms, none for projections. Seven
 // remain: of h₁, h₂, m, the sums, both hidden layers of nodes, z. Rows that fill a group are computed as the others, from zeros, which takes less code than
-// to skip them. Numbers of layer t are in slot t % ORB_GPU_SLOTS.
+// to skip them. Numbers of layer t are in slot (t + 1) % ORB_GPU_SLOTS, the
+// encoder is layer −1.
 // In layer t, when z of layer t − 1 is there, all blocks have read the slot of layer t − 2; a block then clears what it has stored there, and before the
-// slot is read again, in layer t + 2, all blocks wait for something that this block stores in layer t + 1. The first two slots are empty at the beginning.
+// slot is read again, in layer t + 2, all blocks wait for something that this block stores in layer t + 1. The first three slots are empty at the beginning.
+#include "orb_edge_inputs.cuh"
 #include "orb_layers.cuh"
 
 template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
@@ -22,6 +24,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
     static constexpr int LATENT = ORB_GPU_LATENT, HIDDEN = GPU_NETWORK_HIDDEN;
     // Weights are requested one product ahead, where registers allow.
     static constexpr bool EARLY = planes == 1;
+    static constexpr int ENCODER_WARPS = ENCODER_INPUTS / 32;
 
     // Where a thread's two columns of two edges are: of a hidden layer; of the third one, of the first four warps.
     __device__ __forceinline__ uint32_t hidden_place(int own) const
@@ -41,11 +44,8 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
             ((uint4 *)shared.layer)[k] = __ldg(from + k);
         __syncthreads();
     }
-    __device__ __forceinline__ void load_latent()
+    __device__ __forceinline__ void load_nodes()
     {
-        n_atoms = *call.n_atoms;
-        n_edges = *call.n_edges;
-        base::n_rows = (n_edges + 31) / 32 * 32;
         eight n[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -53,24 +53,52 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
             if (g + 8 * r < n_atoms) n[r] = load_operand<NUMBERS>(call.nodes, g + 8 * r, 32 * warp + 8 * t);
         }
         base::keep_rows(shared.nodes, n);
+    }
+    // The encoder's first layer; its input has 64 columns, of two warps.
+    __device__ __forceinline__ void encode_edges(const gpu_linear &of, const uint4 (&b)[planes * 4])
+    {
+        const float2 bias = request_two(of.bias + base::column() + 8 * t + warp % 4 * 2);
 #pragma unroll 1
         for (int own = 0; base::has_group(own); own++) {
             const int row = 32 * base::group_of(own) + g;
             eight e[4];
+            uint4 a[planes * 4];
+            float4 sum[8];
             int atoms = 0;
 #pragma unroll
             for (int r = 0; r < 4; r++) {
                 e[r] = {};
-                if (row + 8 * r < n_edges) e[r] = load_operand<NUMBERS>(call.edges, row + 8 * r, 32 * warp + 8 * t);
-                if (r / 2 == warp / 4 && row + 8 * r < n_edges)
-                    atoms |= (call.sender[row + 8 * r] | call.receiver[row + 8 * r] << 8) << r % 2 * 16;
+                if (row + 8 * r >= n_edges) continue;
+                if (warp < ENCODER_WARPS)
+                    gaussians_and_direction(((const float4 *)call.geometry)[row + 8 * r], 32 * warp + 8 * t, e[r]);
+                if (r / 2 == warp / 4) atoms |= (call.sender[row + 8 * r] | call.receiver[row + 8 * r] << 8) << r % 2 * 16;
             }
             edges[own].atoms[thread] = atoms;
-            base::keep_rows(edges[own].latent, e);
+            base::round_rows(e, a, a + (planes - 1) * 4);
+            base::template multiply<2, 4, 1>(sum, a, b);
+            store_four(slot(-1) + slot_of::HIDDEN_A + hidden_place(own), slot_of::EDGES,
+                       soften_four(scale_and_add(add_warps(sum, warp), of.unit, bias)));
         }
-        uint4 b[planes * 4];
-        request_first(b, 0);
-        begin_edges(0, b);
+    }
+    __device__ __forceinline__ void encode()
+    {
+        const orb_gpu_mlp &of = call.encoder;
+        uint4 first[planes * 4] = {}, second[planes * 8], third[planes * 8];
+        if (warp < ENCODER_WARPS) base::template request<4, 1, HIDDEN>(first, of.layer[0], base::column());
+        if (EARLY) base::template request<4, 2, HIDDEN>(second, of.layer[1], base::column());
+        wait_for_previous();
+        if (call.stamps && block == 0 && thread == 0) *call.stamps = gpu_timer();
+        n_atoms = *call.n_atoms;
+        n_edges = *call.n_edges;
+        base::n_rows = (n_edges + 31) / 32 * 32;
+        load_nodes();
+        encode_edges(of.layer[0], first);
+        if (EARLY) base::template request<4, 2, LATENT>(third, of.layer[2], base::last_column());
+        second_edge_layer(of.layer[1], slot(-1), second);
+        third_edge_layer(of.layer[2], slot(-1), third);
+        request_first(first, 0);
+        update_edges<true>(of, slot(-1));
+        begin_edges(0, first);
     }
 
     // ---- edges
@@ -135,7 +163,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
         eight n[2];
         base::load_rows(shared.nodes, n);
         if (layer > 0) update_nodes(layer - 1, n);
-        if (call.stamps && block == 0 && thread == 0) call.stamps[2 * layer] = gpu_timer();
+        if (call.stamps && block == 0 && thread == 0) call.stamps[2 * layer + 1] = gpu_timer();
         if (!base::has_group(0)) return;
         base::round_rows(n, a, a + (planes - 1) * 2);
         float4 sum[8];
@@ -165,9 +193,8 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
         base::add_normalized(n, slot(layer) + slot_of::NODE_C, 0, of.scale, of.shift);
         base::keep_rows(shared.nodes, n);
     }
-    __device__ __forceinline__ void second_edge_layer(int layer, uint4 (&b)[planes * 8])
+    __device__ __forceinline__ void second_edge_layer(const gpu_linear &of, char *in, uint4 (&b)[planes * 8])
     {
-        const gpu_linear &of = shared.layer[layer].edge.layer[1];
         if (!base::has_group(0)) return;
         if (!EARLY) base::template request<4, 2, HIDDEN>(b, of, base::column());
         const float2 bias = request_two(of.bias + base::column() + 8 * t + warp % 4 * 2);
@@ -175,15 +202,14 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
         for (int own = 0; base::has_group(own); own++) {
             uint4 a[planes * 8];
             float4 sum[8];
-            base::template wait_for_rows<2, 2>(a, slot(layer) + slot_of::HIDDEN_A, slot_of::EDGES, 2 * base::group_of(own));
+            base::template wait_for_rows<2, 2>(a, in + slot_of::HIDDEN_A, slot_of::EDGES, 2 * base::group_of(own));
             base::template multiply<2, 4, 2>(sum, a, b);
-            store_four(slot(layer) + slot_of::HIDDEN_B + hidden_place(own), slot_of::EDGES,
+            store_four(in + slot_of::HIDDEN_B + hidden_place(own), slot_of::EDGES,
                        soften_four(scale_and_add(add_warps(sum, warp), of.unit, bias)));
         }
     }
-    __device__ __forceinline__ void third_edge_layer(int layer, uint4 (&b)[planes * 8])
+    __device__ __forceinline__ void third_edge_layer(const gpu_linear &of, char *in, uint4 (&b)[planes * 8])
     {
-        const gpu_linear &of = shared.layer[layer].edge.layer[2];
         if (!base::has_last(0)) return;
         if (!EARLY) base::template request<4, 2, LATENT>(b, of, base::last_column());
         const float2 bias = request_two(of.bias + base::last_column() + 8 * t + warp % 4 * 2);
@@ -191,20 +217,20 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
         for (int own = 0; base::has_last(own); own++) {
             uint4 a[planes * 4];
             float4 sum[4];
-            base::template wait_for_rows<1, 2>(a, slot(layer) + slot_of::HIDDEN_B, slot_of::EDGES, base::last_row(own) / 16);
+            base::template wait_for_rows<1, 2>(a, in + slot_of::HIDDEN_B, slot_of::EDGES, base::last_row(own) / 16);
             base::template multiply<1, 4, 2>(sum, a, b);
             const float4 all = scale_and_add(add_warps(sum, warp), of.unit, bias);
-            if (warp < 4) base::store_floats_of(slot(layer) + slot_of::MESSAGES + message_place(own), all);
+            if (warp < 4) base::store_floats_of(in + slot_of::MESSAGES + message_place(own), all);
         }
     }
-    __device__ __forceinline__ void update_edges(int layer)
+    // e += norm(m), or of the encoder e = norm(m).
+    template <bool replaces> __device__ __forceinline__ void update_edges(const orb_gpu_mlp &of, const char *in)
     {
-        const orb_gpu_mlp &of = shared.layer[layer].edge;
 #pragma unroll 1
         for (int own = 0; base::has_group(own); own++) {
-            eight e[4];
-            base::load_rows(edges[own].latent, e);
-            base::add_normalized(e, slot(layer) + slot_of::MESSAGES, 32 * base::group_of(own), of.scale, of.shift);
+            eight e[4] = {};
+            if (!replaces) base::load_rows(edges[own].latent, e);
+            base::add_normalized(e, in + slot_of::MESSAGES, 32 * base::group_of(own), of.scale, of.shift);
             base::keep_rows(edges[own].latent, e);
         }
     }
@@ -212,7 +238,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
     // ---- sums over edges: Σ a norm(z) of what an atom receives or of what it sends; a warp has every eighth edge, four at the same time
     __device__ __forceinline__ void add_messages(int layer)
     {
-        if (call.stamps && block == 0 && thread == 0) call.stamps[2 * layer + 1] = gpu_timer();
+        if (call.stamps && block == 0 && thread == 0) call.stamps[2 * layer + 2] = gpu_timer();
 #pragma unroll 1
         for (int task = block; task < 2 * ORB_GPU_TOGETHER_ATOMS; task += blocks) add_messages_of(layer, task / 2, task % 2);
     }
@@ -365,12 +391,12 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
         if (EARLY) base::template request<4, 2, HIDDEN>(second, of.edge.layer[1], base::column());
         project(layer);
         if (EARLY) base::template request<4, 2, LATENT>(third, of.edge.layer[2], base::last_column());
-        second_edge_layer(layer, second);
-        third_edge_layer(layer, third);
+        second_edge_layer(of.edge.layer[1], slot(layer), second);
+        third_edge_layer(of.edge.layer[2], slot(layer), third);
         if (EARLY) request_nodes();
         if (EARLY) request_first(first, next);
         add_messages(layer);
-        if (layer + 1 < call.n_layers) update_edges(layer);
+        if (layer + 1 < call.n_layers) update_edges<false>(of.edge, slot(layer));
         if (!EARLY) request_nodes();
         // Blocks that have no part in the next product clear, which takes a microsecond, and begin the next layer's edges, while others compute it.
         if (tile >= LAYERS_NODE_TILES) clear(slot(layer + 2));
@@ -383,7 +409,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
     }
     __device__ __forceinline__ void run()
     {
-        load_latent();
+        encode();
 #pragma unroll 1
         for (int layer = 0; layer < call.n_layers; layer++) {
             if (layer + 1 == call.n_layers) let_next_start();
@@ -406,7 +432,6 @@ static __global__ void __launch_bounds__(TOGETHER_THREADS, 1)
     DYNAMIC_SHARED(memory);
     orb_layers_block<NUMBERS> run(call, memory);
     run.load_layers();
-    wait_for_previous();
     run.run();
 }
 
@@ -428,6 +453,16 @@ int orb_gpu_has_layers(const gpu_plan *plan, int edges)
 {
     return plan->n_atoms <= ORB_GPU_TOGETHER_ATOMS && edges <= ORB_GPU_TOGETHER_EDGES && blocks_of(plan) > 0 &&
            shared_bytes(plan, edges) <= LAYERS_SHARED_BYTES;
+}
+
+template <int NUMBERS> static int cleared(int slots)
+{
+    return slots * layers_slot<number_format<NUMBERS>::planes>::BYTES;
+}
+
+int orb_gpu_layers_cleared(enum gpu_number numbers)
+{
+    return FOR_NUMBERS(numbers, cleared, 3);
 }
 
 template <int NUMBERS> static int launch_one(const orb_gpu_layers *call, const gpu_plan *plan, int edges, void *stream)

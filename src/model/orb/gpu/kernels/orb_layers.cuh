@@ -6,6 +6,7 @@
 #include "orb_together.cuh"
 
 enum {
+    ENCODER_INPUTS = 64, // columns of an edge's input
     LAYERS_COLUMN_TILES = GPU_NETWORK_HIDDEN / 32,
     LAYERS_NODE_TILES = GPU_NETWORK_HIDDEN / 8,
     LAYERS_PROJECTED = 68, // numbers of a row of projections in shared memory
@@ -54,7 +55,7 @@ template <int NUMBERS> struct layers_block : together_block<NUMBERS, layers_shar
     }
     __device__ __forceinline__ char *slot(int layer) const
     {
-        return call.exchange + (size_t)((uint32_t)layer % ORB_GPU_SLOTS) * ORB_GPU_SLOT_BYTES;
+        return call.exchange + (size_t)((uint32_t)(layer + 1) % ORB_GPU_SLOTS) * slot_of::BYTES;
     }
     // ---- tiles of this block
     __device__ __forceinline__ int column() const // first of its 32 columns of the first two layers of edges
