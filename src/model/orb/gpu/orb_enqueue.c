@@ -205,6 +205,7 @@ static void run_layers(orb_launcher *l)
                                    .layer = s->layers,
                                    .n_layers = s->n_layers,
                                    .epsilon = s->norm_epsilon,
+                                   .node_table = s->node_table,
                                    .nodes = s->nodes,
                                    .n_atoms = &s->gpu.call->n_atoms,
                                    .n_edges = s->n_edges,
@@ -213,11 +214,11 @@ static void run_layers(orb_launcher *l)
                                    .incoming_edge = s->incoming_edge,
                                    .sender = s->sender,
                                    .receiver = s->receiver,
+                                   .species = s->gpu.neighbors.species,
                                    .geometry = s->geometry,
                                    .envelope = s->envelope,
                                    .exchange = s->exchange,
                                    .stamps = orb_stamp_at(l, ORB_GPU_STAMP_ENCODER)};
-    RUN(l, orb_gpu_launch_nodes(s, l->plan, orb_gpu_layers_cleared((enum gpu_number)s->numbers), l->stream));
     RUN(l, orb_gpu_launch_layers(&layers, (enum gpu_number)s->numbers, l->plan, l->n_edges, l->stream));
 }
 
@@ -288,10 +289,11 @@ int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper,
     orb_launcher l = {.step = &step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream};
     l.n_edges = edges < step.edge_capacity ? (int)edges : step.edge_capacity;
     step.saves = step.conservative && plan->forces;
-    RUN(&l, hopper && orb_gpu_has_few_edges(plan, l.n_edges) ? orb_gpu_launch_few_edges(&step, plan, stream)
-                                                             : orb_gpu_launch_graph(&step, plan, stream));
+    const int few = hopper && orb_gpu_has_few_edges(plan, l.n_edges),
+              together = few && orb_has_networks(&l) && tiles < 0 && orb_gpu_has_layers(plan, l.n_edges),
+              cleared = together ? orb_gpu_layers_cleared((enum gpu_number)step.numbers) : 0;
+    RUN(&l, few ? orb_gpu_launch_few_edges(&step, plan, cleared, stream) : orb_gpu_launch_graph(&step, plan, stream));
     if (step.repulsion_table) RUN(&l, orb_gpu_launch_repulsion(&step, plan, stream));
-    const int together = orb_has_networks(&l) && tiles < 0 && orb_gpu_has_layers(plan, l.n_edges);
     l.exchanges = orb_has_networks(&l) && tiles < 0 && !together && orb_gpu_has_node_layers(plan) &&
                   (step.numbers == GPU_NUMBER_FLOAT32 || plan->n_atoms < ORB_GPU_NETWORK_NODES);
     if (together)

@@ -218,8 +218,9 @@ typedef struct orb_gpu_layers {
     const orb_gpu_layer *layer; /* [n_layers] on the device */
     int32_t n_layers;
     float epsilon;
-    gpu_operand nodes; /* encoded; they become those of the last layer */
-    const int32_t *n_atoms, *n_edges, *first_edge, *incoming_first, *incoming_edge, *sender, *receiver;
+    const float *node_table;
+    gpu_operand nodes; /* of the last layer */
+    const int32_t *n_atoms, *n_edges, *first_edge, *incoming_first, *incoming_edge, *sender, *receiver, *species;
     const float *geometry, *envelope;
     char *exchange;   /* the first three slots are all ones */
     uint64_t *stamps; /* [1 + 2 n_layers], or NULL */
@@ -239,8 +240,8 @@ typedef struct orb_gpu_node_layers {
 
 /* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
 int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
-/* The same in one kernel, on Hopper; and whether it takes the plan's atoms and so many edges. */
-int orb_gpu_launch_few_edges(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+/* The same in one kernel, on Hopper, in which so many bytes of the exchange become empty; and whether it takes the plan's atoms and so many edges. */
+int orb_gpu_launch_few_edges(const orb_gpu_step *step, const gpu_plan *plan, int cleared, void *stream);
 int orb_gpu_has_few_edges(const gpu_plan *plan, int edges);
 int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
 /* `cleared`: so many bytes of the exchange become empty, too. */

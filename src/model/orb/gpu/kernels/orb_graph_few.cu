@@ -3,15 +3,21 @@
 // as receiver. Behind a barrier of the cluster each warp looks for its atom among the receivers of all edges.
 #include "orb_graph.cuh"
 
-enum { BLOCKS = 8, WARPS = 8, EDGES = 2048 };
+enum { BLOCKS = 8, WARPS = 8, EDGES = 2048, CLEARING_BLOCKS = 120 };
 
-static __global__ void __launch_bounds__(32 * WARPS) orb_graph_few_kernel(const __grid_constant__ orb_gpu_step step, int unused)
+static __global__ void __launch_bounds__(32 * WARPS) orb_graph_few_kernel(const __grid_constant__ orb_gpu_step step, int cleared)
 {
     __shared__ uint4 distances[WARPS][ROW_AT_ONCE / 4];
     __shared__ int32_t receivers[EDGES];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = BLOCKS * warp + cluster_rank<BLOCKS>();
     begin_stage(step.gpu, ORB_GPU_STAMP_GRAPH);
-    const int n = step.gpu.call->n_atoms;
+    const int n = step.gpu.call->n_atoms, clearing = (int)blockIdx.x - BLOCKS;
+    if (clearing >= 0) { // a cluster of its own
+        const uint4 empty = make_uint4(~0u, ~0u, ~0u, ~0u);
+        for (int k = clearing * 32 * WARPS + (int)threadIdx.x; k < cleared / 16; k += CLEARING_BLOCKS * 32 * WARPS)
+            ((uint4 *)step.exchange)[k] = empty;
+        return;
+    }
     int first = 0, total = 0;
 #pragma unroll
     for (int k = lane; k < BLOCKS * WARPS; k += 32) {
@@ -48,7 +54,8 @@ int orb_gpu_has_few_edges(const gpu_plan *plan, int edges)
     return plan->n_atoms <= BLOCKS * WARPS && edges <= EDGES;
 }
 
-int orb_gpu_launch_few_edges(const orb_gpu_step *step, const gpu_plan *plan, void *stream)
+int orb_gpu_launch_few_edges(const orb_gpu_step *step, const gpu_plan *plan, int cleared, void *stream)
 {
-    return launch(orb_graph_few_kernel, BLOCKS, 32 * WARPS, 0, BLOCKS, plan->overlap, stream, *step, 0);
+    return launch(orb_graph_few_kernel, BLOCKS + (cleared ? CLEARING_BLOCKS : 0), 32 * WARPS, 0, BLOCKS, plan->overlap, stream,
+                  *step, cleared);
 }

@@ -50,7 +50,8 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             n[r] = {};
-            if (g + 8 * r < n_atoms) n[r] = load_operand<NUMBERS>(call.nodes, g + 8 * r, 32 * warp + 8 * t);
+            if (g + 8 * r < n_atoms)
+                n[r] = load_constants(call.node_table + (size_t)call.species[g + 8 * r] * LATENT + 32 * warp + 8 * t);
         }
         base::keep_rows(shared.nodes, n);
     }
