@@ -55,6 +55,11 @@ int atoms_count_words(const char *line, int limit);
 
 typedef struct extxyz_rows extxyz_rows; /* extxyz.h: row storage kept between frames */
 
+/* Lines of the first frame whose label is a free energy unlike its energy, and of the first that has an energy alone; 0: none. */
+typedef struct atoms_energy_lines {
+    int64_t free, alone;
+} atoms_energy_lines;
+
 struct mlff_reader {
     char *name;                                                               /* of the file, for messages */
     int descriptor;                                                           /* -1: all of the text is in the buffer */
@@ -62,7 +67,8 @@ struct mlff_reader {
     bool takes_topology;                                                      /* likewise */
     bool at_end, warned;
     char *held_warning; /* [256] where the first warning goes instead of to the handler, or NULL */
-    bool has_cell;      /* PDB: the cell of the models before */
+    atoms_energy_lines energies;
+    bool has_cell; /* PDB: the cell of the models before */
     double cell[9];
     mlff_status failed;              /* of an earlier frame */
     char *buffer;                    /* [buffer_bytes + 1] */
@@ -77,7 +83,7 @@ struct mlff_reader {
 /* Reads from memory instead of a file; `name` tells the format as a file's would. For tests and fuzzing. */
 mlff_status atoms_reader_open_bytes(const char *name, const void *bytes, size_t n_bytes, mlff_reader **reader_out);
 /* The same of a part of a file of extended XYZ that begins with the frame whose first line is `line_number` + 1: warnings go to held_warning
- * (256 bytes). */
+ * (256 bytes), except that of atoms_join_energy_lines, which is the caller's. */
 mlff_status atoms_reader_open_part(const char *name, const char *bytes, size_t n_bytes, int64_t line_number, int64_t n_frames,
                                    char *held_warning, mlff_reader **reader_out);
 /* The next line without its end, terminated, or *line_out = NULL at the file's end. Valid until the next call; may be changed. */
@@ -86,6 +92,8 @@ mlff_status reader_line(mlff_reader *reader, char **line_out);
 mlff_status reader_fail(const mlff_reader *reader, mlff_status status, const char *format, ...) MLFF_PRINTF(3, 4);
 /* A warning with the same beginning, once per reader. */
 void reader_warn(mlff_reader *reader, const char *text);
+/* Adds the lines of later frames of the file `name`; a warning, once, where it has frames of both kinds (name NULL: none). */
+void atoms_join_energy_lines(atoms_energy_lines *all, atoms_energy_lines later, const char *name);
 
 /* One frame each; *system_out = NULL where the file ends. */
 mlff_status extxyz_read_frame(mlff_reader *reader, mlff_system **system_out);

@@ -543,6 +543,32 @@ static void test_many_frames(void **state)
     remove(path);
 }
 
+// The last frames of a file of many parts have another energy as their label than the others.
+static void test_two_kinds_of_energies(void **state)
+{
+    (void)state;
+    char path[] = P_tmpdir "/mlff-kinds-XXXXXX.extxyz", expected[128];
+    const int descriptor = mkstemps(path, 7);
+    mlff_dataset *data;
+    assert_true(descriptor >= 0);
+    FILE *file = fdopen(descriptor, "w");
+    assert_non_null(file);
+    for (int f = 0; f < MANY; f++)
+        fprintf(file, "1\nProperties=species:S:1:pos:R:3 %s=-1\nH 0 0 %d\n", f < MANY - 3 ? "energy" : "free_energy", f);
+    fclose(file);
+    n_warned = 0;
+    assert_ok(mlff_dataset_create(&data));
+    mlff_warning_handler_set(take_warning, NULL);
+    assert_ok(mlff_dataset_read(data, path));
+    mlff_warning_handler_set(NULL, NULL);
+    assert_int_equal(n_warned, 1);
+    snprintf(expected, sizeof expected, "%s:2: a frame without free_energy=, which is the label of that in line %d:", path,
+             3 * (MANY - 3) + 2);
+    assert_memory_equal(warned, expected, strlen(expected));
+    mlff_dataset_destroy(data);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shifts_of_full_rank),
@@ -554,6 +580,7 @@ int main(void)
                                        cmocka_unit_test(test_copies),
                                        cmocka_unit_test(test_displaced_crystals),
                                        cmocka_unit_test(test_many_frames),
+                                       cmocka_unit_test(test_two_kinds_of_energies),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),
                                        cmocka_unit_test(test_stress_of_energies),

@@ -283,6 +283,45 @@ static void reads_the_energy_of_the_forces(void **state)
     mlff_warning_handler_set(NULL, NULL);
 }
 
+// A file in which some frames have a free energy that is not their energy, and others an energy alone, mixes two kinds of labels.
+static void warns_of_two_kinds_of_energies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *energies[3], *told; // NULL: nothing
+    } cases[] = {
+        {{"energy=-1", "free_energy=-1", "energy=-1"},
+         "a.xyz:2: a frame without free_energy=, which is the label of that in line 5: "},
+        {{"free_energy=-1", "note=1", "energy=-1"},
+         "a.xyz:8: a frame without free_energy=, which is the label of that in line 2: "},
+        {{"free_energy=-1 energy=-2", "energy=-1", "energy=-1"},
+         "a.xyz:5: a frame without free_energy=, which is the label of that in line 2: energies of two kinds are mixed; give "
+         "free_energy= in all frames or in none"},
+        {{"free_energy=-1 energy=-1", "energy=-1", "energy=-1"}, NULL},
+        {{"free_energy=-1", "free_energy=-1 energy=-1", "note=1"}, NULL},
+    };
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char text[400];
+        mlff_reader *reader;
+        mlff_system *system = NULL;
+        int length = 0;
+        warning[0] = 0;
+        for (int f = 0; f < 3; f++)
+            length += snprintf(text + length, sizeof text - (size_t)length, "1\nProperties=species:S:1:pos:R:3 %s\nH 0 0 0\n",
+                               cases[k].energies[f]);
+        assert_ok(atoms_reader_open_bytes("a.xyz", text, strlen(text), &reader));
+        for (int f = 0; f < 3; f++) {
+            assert_ok(mlff_reader_next(reader, &system));
+            mlff_system_destroy(system);
+        }
+        mlff_reader_destroy(reader);
+        if (strncmp(warning, cases[k].told ? cases[k].told : "", cases[k].told ? strlen(cases[k].told) : 1) != 0)
+            fail_msg("case %zu: '%s'", k, warning);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+}
+
 // Charge and spin are words to some programs, labels nan: a warning once, and unknown; nothing is said of free text.
 static void warns_of_what_is_no_number(void **state)
 {
@@ -502,6 +541,7 @@ int main(void)
         cmocka_unit_test(warns_of_what_is_no_number),
         cmocka_unit_test(warns_of_labels_of_other_names),
         cmocka_unit_test(reads_the_energy_of_the_forces),
+        cmocka_unit_test(warns_of_two_kinds_of_energies),
         cmocka_unit_test(ends_waiting_at_a_signal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

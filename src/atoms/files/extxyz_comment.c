@@ -195,11 +195,22 @@ static void tell_other_labels(mlff_reader *reader, const extxyz_rows *rows, cons
     if (length > 0) reader_warn(reader, warning);
 }
 
+// A free energy that is the same as the energy does not differ from those of frames without one.
+static void note_energies(mlff_reader *reader, const extxyz_header *head)
+{
+    const bool has_free = !isnan(head->free_energy), has_energy = !isnan(head->energy);
+    const bool is_same = has_free && has_energy && fabs(head->energy - head->free_energy) <= LEAST_DIFFERENCE_EV;
+    const int64_t line = reader->line_number;
+    const atoms_energy_lines lines = {.free = has_free && !is_same ? line : 0, .alone = has_energy && !has_free ? line : 0};
+    atoms_join_energy_lines(&reader->energies, lines, reader->held_warning ? NULL : reader->name);
+}
+
 // With electrons at a temperature (VASP's ISMEAR) forces are the derivative of the free energy, and `energy` is extrapolated to
 // 0 K; ASE writes both. The energy of a frame with forces must be theirs.
 static void choose_energy(mlff_reader *reader, extxyz_header *head)
 {
     const double above = head->energy - head->free_energy;
+    note_energies(reader, head);
     if (isnan(head->free_energy)) return;
     head->energy = head->free_energy;
     if (!(fabs(above) > LEAST_DIFFERENCE_EV)) return;

@@ -40,6 +40,18 @@ void reader_warn(mlff_reader *reader, const char *text)
     reader->warned = true;
 }
 
+void atoms_join_energy_lines(atoms_energy_lines *all, atoms_energy_lines later, const char *name)
+{
+    const bool told = all->free > 0 && all->alone > 0;
+    if (all->free == 0) all->free = later.free;
+    if (all->alone == 0) all->alone = later.alone;
+    if (name && !told && all->free > 0 && all->alone > 0)
+        base_warn("%s:%lld: a frame without free_energy=, which is the label of that in line %lld: energies of two kinds are "
+                  "mixed; give "
+                  "free_energy= in all frames or in none",
+                  name, (long long)all->alone, (long long)all->free);
+}
+
 // A signal with a handler ends the wait on an idle pipe or terminal, so that one Ctrl-C is enough there. poll() is the call
 // that no handler restarts; reads and writes of data that are there go on, and no frame is torn.
 static mlff_status wait_for_input(const mlff_reader *reader)

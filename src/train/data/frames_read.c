@@ -23,6 +23,7 @@ typedef struct part {
     size_t n, capacity;
     mlff_status status;
     char cause[900], warning[WARNING_BYTES];
+    atoms_energy_lines energies;
 } part;
 
 typedef struct cutting {
@@ -31,6 +32,8 @@ typedef struct cutting {
     int64_t line_number, n_frames;
     part *parts; // [n_parts]
     int n_parts, n_most;
+    bool warned;
+    atoms_energy_lines energies; // of the parts visited
 } cutting;
 
 // The line that begins at `at`; goes behind its end.
@@ -98,6 +101,7 @@ static mlff_status read_part(const cutting *c, part *p)
         system = NULL;
     }
 done:
+    if (reader) p->energies = reader->energies;
     mlff_system_destroy(system);
     mlff_reader_destroy(reader);
     return status;
@@ -114,15 +118,16 @@ static void read_parts(void *context, const team_member *member)
 }
 
 // The frames in their order, then what ended a part. After a failure the rest is released.
-static mlff_status visit_parts(cutting *c, bool *warned, frame_visitor visit, void *context)
+static mlff_status visit_parts(cutting *c, frame_visitor visit, void *context)
 {
     mlff_status status = MLFF_OK;
     for (int k = 0; k < c->n_parts; k++) {
         part *p = &c->parts[k];
-        if (status == MLFF_OK && p->warning[0] && !*warned) {
+        if (status == MLFF_OK && p->warning[0] && !c->warned) {
             base_warn("%s", p->warning);
-            *warned = true;
+            c->warned = true;
         }
+        if (status == MLFF_OK) atoms_join_energy_lines(&c->energies, p->energies, c->path);
         for (size_t f = 0; f < p->n; f++) {
             if (status == MLFF_OK) status = visit(context, p->systems[f]);
             mlff_system_destroy(p->systems[f]);
@@ -136,13 +141,12 @@ static mlff_status visit_in_parallel(const char *path, const char *bytes, size_t
                                      void *context)
 {
     mlff_status status = MLFF_OK;
-    bool warned = false;
     cutting c = {.path = path, .bytes = bytes, .n_bytes = n_bytes, .n_most = PARTS_A_THREAD * n_threads};
     if (!(c.parts = base_alloc((size_t)c.n_most, sizeof *c.parts, "structures"))) return MLFF_ERR_MEMORY;
     while (c.at < c.n_bytes && status == MLFF_OK) {
         cut_parts(&c);
         team_run(n_threads, read_parts, &c);
-        status = visit_parts(&c, &warned, visit, context);
+        status = visit_parts(&c, visit, context);
     }
     for (int k = 0; k < c.n_most; k++) base_free(c.parts[k].systems);
     base_free(c.parts);
