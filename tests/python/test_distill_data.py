@@ -9,6 +9,7 @@ from ase import Atoms
 from ase.build import bulk, molecule
 from ase.calculators.calculator import Calculator
 from ase.calculators.emt import EMT
+from ase.calculators.mixing import MixedCalculator, SumCalculator
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.db import connect
@@ -384,6 +385,60 @@ class Datasets(unittest.TestCase):
             data.add(atoms)  # its two energies are the same
         self.assertEqual([frame.get_potential_energy() - free_energy for frame in data], [0.0, 0.25, 0.0])
 
+    def test_combinations_of_calculators(self):
+        class EnergyAlone(Calculator):
+            implemented_properties = ["energy", "forces"]
+
+            def calculate(self, atoms=None, properties=("energy",), system_changes=()):
+                super().calculate(atoms, properties, system_changes)
+                self.results = {"energy": 1.0, "forces": np.zeros((len(atoms), 3))}
+
+        atoms = copper(1)[0]
+        atoms.calc = EMT()
+        one = atoms.get_potential_energy()
+        for n, (calculator, expected) in enumerate(
+            [
+                (SumCalculator([Smeared(), EMT()]), 2 * one),
+                (SumCalculator([Smeared(), EnergyAlone()]), one + 1),
+                (MixedCalculator(Smeared(), EMT(), 0.3, 0.2), 0.5 * one),
+                (SumCalculator([EMT(), SumCalculator([Smeared(), EnergyAlone()])]), 2 * one + 1),
+            ]
+        ):
+            path = scratch(f"combined{n}.labels")
+            with self.assertWarnsRegex(MlffWarning, "free_energy, to which forces belong, is the label"):
+                label_with_calculator(calculator, [atoms], path, name=f"combined{n}")
+            self.assertAlmostEqual(Dataset.read(path)[0].get_potential_energy(), expected, delta=1e-9)
+            atoms.calc = calculator
+            atoms.get_forces(), atoms.get_potential_energy()
+            with self.assertWarnsRegex(MlffWarning, "free_energy, to which forces belong, is the label"):
+                data = Dataset([atoms])
+            self.assertAlmostEqual(data[0].get_potential_energy(), expected, delta=1e-9)
+
+    def test_two_kinds_of_energies(self):
+        def labelled(**results):
+            atoms = copper(1)[0]
+            atoms.calc = SinglePointCalculator(atoms, forces=np.zeros((len(atoms), 3)), **results)
+            return atoms
+
+        both, alone, same = labelled(energy=-1, free_energy=-2), labelled(energy=-2), labelled(energy=-2, free_energy=-2)
+        path = str(scratch("kinds.db"))
+        with connect(path) as database:
+            for atoms in (same, both, alone, alone):
+                database.write(atoms)
+        for make, told in (
+            (lambda: Dataset([same, alone, both, alone]), "structure 1: a structure without free_energy, which is the label of structure 2"),
+            (lambda: Dataset.read(path), "kinds.db: row 3: a structure without free_energy, which is the label of .*kinds.db: row 2"),
+            (lambda: Dataset([same, alone]), None),
+            (lambda: Dataset([same, both]), None),
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                make()
+            mixed = [str(warning.message) for warning in caught if "two kinds" in str(warning.message)]
+            self.assertEqual(len(mixed), told is not None)
+            if told:
+                self.assertRegex(mixed[0], told)
+
     def test_database(self):
         path = str(scratch("frames.db"))
         with connect(path) as database:
@@ -395,6 +450,10 @@ class Datasets(unittest.TestCase):
         self.assertEqual(len(data), 3)
         self.assertAlmostEqual(data[2].get_potential_energy(), atoms.get_potential_energy())
         self.assertEqual(len(Dataset.read(path, largest_force=1e-6)), 0)
+        with connect(path) as database:
+            database.write(copper(1)[0])
+        with self.assertRaisesRegex(MlffValueError, "no label"):
+            Dataset.read(path)
 
     def test_split_and_units(self):
         data = Dataset()

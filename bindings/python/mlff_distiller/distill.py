@@ -38,26 +38,55 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _warn_of_two_energies(results: dict[str, Any]) -> None:
-    energy, free_energy = results.get("energy"), results.get("free_energy")
-    if energy is None or free_energy is None or abs(free_energy - energy) <= 1e-6:  # less is rounding of decimals
-        return
+def _force_consistent(calculator: Any) -> float | None:
+    """The energy, of the results that a calculator holds, whose derivative the forces are: the free energy where there is one; energy
+    may be extrapolated to 0 K."""
+    from ase.calculators.mixing import LinearCombinationCalculator
+
+    results = calculator.results
+    if results.get("free_energy") is not None:
+        return float(results["free_energy"])
+    if isinstance(calculator, LinearCombinationCalculator):
+        # It has a free energy only where each part offers one, but forces of all parts.
+        mixer = getattr(calculator, "mixer", calculator)  # ASE 3.22 has none
+        parts = [None if part.check_state(calculator.atoms) else _force_consistent(part) for part in mixer.calcs]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            return float(np.dot(mixer.weights, known))
+    energy = results.get("energy")
+    return None if energy is None else float(energy)
+
+
+def _warn_if_other(energy: float | None, label: float | None) -> bool:
+    """Whether the label is another energy."""
+    if energy is None or label is None or abs(label - energy) <= 1e-6:  # less is rounding of decimals
+        return False
     import warnings
 
-    text = "free_energy, to which forces belong, is the label, not energy, which differs; leave free_energy out if energy is meant"
+    text = (
+        "free_energy, to which forces belong, is the label, not energy, which differs; leave free_energy out if energy is meant "
+        "(a calculator that changes the energy of another one changes both)"
+    )
     warnings.warn(text, MlffWarning, stacklevel=3)
+    return True
 
 
 def _energy_of(atoms: Atoms) -> float:
-    """The free energy, whose derivative forces are, where there is one; energy may be extrapolated to 0 K."""
+    """The energy that is the label."""
     from ase.calculators.calculator import PropertyNotImplementedError
+    from ase.calculators.mixing import LinearCombinationCalculator
 
+    calculator = atoms.calc
+    found = None
     try:
-        free_energy = float(atoms.get_potential_energy(force_consistent=True))
+        label = float(atoms.get_potential_energy(force_consistent=True))
     except (PropertyNotImplementedError, TypeError):  # TypeError: of calculators whose method lacks the argument
-        return float(atoms.get_potential_energy())
-    _warn_of_two_energies(getattr(atoms.calc, "results", {}))
-    return free_energy
+        label = float(atoms.get_potential_energy())
+        if isinstance(calculator, LinearCombinationCalculator):
+            found = _force_consistent(calculator)
+    results = getattr(calculator, "results", {})
+    _warn_if_other(results.get("energy"), results.get("free_energy") if found is None else found)
+    return label if found is None else found
 
 
 # ---- structures ----------------------------------------------------------------------------------------------------
@@ -554,6 +583,10 @@ class Dataset:
     A sequence of Atoms, whose labels are the results of their calculator.
     """
 
+    # Names of the first structure whose label is a free energy unlike its energy, and of the first that has an energy alone.
+    _first_free: str | None = None
+    _first_alone: str | None = None
+
     def __init__(self, frames: Iterable[Atoms] = ()) -> None:
         out = Handle(lib.core.mlff_dataset_destroy)
         lib.core.mlff_dataset_create(byref(out))
@@ -601,7 +634,29 @@ class Dataset:
             atoms = row.toatoms()
             if "forces" in row and np.linalg.norm(row.forces, axis=1).max() > largest_force:
                 continue
-            self.add(atoms)
+            self._add_results(atoms, 1.0, f"{os.fspath(path)}: row {row.id}")
+
+    def _add_results(self, atoms: Atoms, weight: float, name: str) -> None:
+        results = {} if atoms.calc is None else atoms.calc.results
+        energy, label = results.get("energy"), None if atoms.calc is None else _force_consistent(atoms.calc)
+        stress = results.get("stress") if all(atoms.pbc) else None
+        self.add(atoms, float("nan") if label is None else label, results.get("forces"), stress, weight)
+        if label is None:
+            return
+        told = self._first_free and self._first_alone
+        has_free = results.get("free_energy") is not None
+        if _warn_if_other(energy, label) or (energy is None and has_free):
+            self._first_free = self._first_free or name
+        elif not has_free:
+            self._first_alone = self._first_alone or name
+        if self._first_free and self._first_alone and not told:
+            import warnings
+
+            text = (
+                f"{self._first_alone}: a structure without free_energy, which is the label of {self._first_free}: energies of two kinds "
+                "are mixed; give free_energy with all structures or with none"
+            )
+            warnings.warn(text, MlffWarning, stacklevel=3)
 
     def add(
         self, atoms: Atoms, energy: float | None = None, forces: Any = None, stress: Any = None, weight: float = 1.0
@@ -622,12 +677,8 @@ class Dataset:
                     f"the results of {type(atoms.calc).__name__} are of other {changed} than these atoms have; "
                     "compute them again, or give energy and forces"
                 )
-            results = atoms.calc.results
-            _warn_of_two_energies(results)
-            free_energy = results.get("free_energy")
-            energy = results.get("energy") if free_energy is None else free_energy
-            forces, stress = results.get("forces"), results.get("stress")
-            stress = stress if all(atoms.pbc) else None
+            self._add_results(atoms, weight, f"structure {len(self)}")
+            return
         f = None if forces is None else host_array(forces, np.float64, (len(atoms), 3), "forces")
         v = None if stress is None else _voigt(stress)
         row = s.mlff_labels(energy=float("nan") if energy is None else float(energy), weight=weight)
