@@ -379,6 +379,7 @@ test_verdict_words() {
     run 1 verdict ethanol --test water.xyz --teacher ./$'teacher\xff.safetensors' --system aääääääääääää.xyz --system ääääääääääää.xyz \
         --nve 0 --hot 0 --compare 0 --speed-time 0.05 -o verdict.json
     iconv -f UTF-8 -t UTF-8 verdict.json >/dev/null || fail "a verdict's JSON is no UTF-8"
+    close_to "$(value verdict.json speed_s)" 0.05 1e-9
     says 'aäääääääääää: ' && says 'äääääää 1: '
 }
 

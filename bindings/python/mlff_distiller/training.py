@@ -248,7 +248,8 @@ class Distillation:
     Attributes:
         folder: of the run; report.html in it is for people.
         passed: every bar of the verdict passed.
-        verdict: verdict.json: `bars` with name, state, value, limit, unit, text, and system where there are several.
+        verdict: verdict.json: `bars` with name, state, value, limit, unit, text, and system where there are several; `speed_s`
+            and other settings.
         history: `read_history`; empty where the file is gone.
     """
 

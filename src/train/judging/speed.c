@@ -99,7 +99,7 @@ typedef struct timing {
 static mlff_status time_blocks(const verdict_run *run, crowd *c, const char *what, timing *t)
 {
     mlff_status status = MLFF_OK;
-    const double wanted_ns = 1e9 * fmax(run->verdict->options.speed_s, 0.01);
+    const double wanted_ns = 1e9 * run->verdict->options.speed_s;
     const int64_t block_ns = (int64_t)(wanted_ns / BLOCKS), enough_ns = (int64_t)fmax(5e9, wanted_ns), start = base_clock_ns();
     t->n = 0;
     for (int k = -1; k < BLOCKS; k++) { // the first warms caches and clocks

@@ -411,6 +411,7 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     MLFF_TRY(
         base_take_options("mlff_verdict_create", "mlff_verdict_options", options, sizeof verdict->options, &verdict->options));
     MLFF_TRY(check_arguments(student, test, start, &verdict->options));
+    verdict->options.speed_s = fmax(verdict->options.speed_s, 0.01);
     mlff_model_info_get(student, &info);
     snprintf(verdict->student, sizeof verdict->student, "%s", info.name);
     snprintf(verdict->teacher, sizeof verdict->teacher, "%s", teacher ? teacher->name : "");
