@@ -388,12 +388,15 @@ MLFF_API mlff_status mlff_profile_implementations(const mlff_callable *callables
 MLFF_API void mlff_implementations_destroy(mlff_implementations *implementations);
 /* Borrowed until the implementations is destroyed. */
 MLFF_API const mlff_implementation *mlff_implementations_rows(const mlff_implementations *implementations, int *n_out);
-/* Notes in the JSON that `name` failed, and what follows: "is left out". Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
-MLFF_API mlff_status mlff_implementations_add_failure(mlff_implementations *implementations, const char *name,
-                                                      const char *consequence, const char *problem);
-/* The result for a terminal and as JSON; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+/* One that failed, what follows ("is left out") and why, for the JSON. */
+typedef struct mlff_implementation_failure {
+    const char *name, *consequence, *problem;
+} mlff_implementation_failure;
+
+/* The result for a terminal and as JSON, with n_failures failures; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_implementations_text(const mlff_implementations *implementations, char **text_out);
-MLFF_API mlff_status mlff_implementations_json(const mlff_implementations *implementations, char **text_out);
+MLFF_API mlff_status mlff_implementations_json(const mlff_implementations *implementations,
+                                               const mlff_implementation_failure *failures, int n_failures, char **text_out);
 /* A page as mlff_profile_html's that begins with the comparison: speeds, energies along the frames, forces against the first
  * one's. `profiles` of the implementations follow; there may be none. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_implementations_html(const mlff_implementations *implementations, const mlff_profile *const *profiles,

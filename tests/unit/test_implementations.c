@@ -91,7 +91,12 @@ static void test_wrong_answers(void **state)
     assert_ok(mlff_implementations_text(implementations, &text));
     assert_non_null(strstr(text, "faster, but WRONG"));
     mlff_text_free(text);
-    assert_ok(mlff_implementations_json(implementations, &text));
+    const mlff_implementation_failure failure = {"sixth", "is left out", "no \"memory\""};
+    assert_refused(mlff_implementations_json(implementations, NULL, 1, &text), MLFF_ERR_USAGE, "failures");
+    assert_ok(mlff_implementations_json(implementations, &failure, 1, &text));
+    assert_non_null(strstr(text, "\"sixth\""));
+    assert_non_null(strstr(text, "\"is left out\""));
+    assert_non_null(strstr(text, "no \\\"memory\\\""));
     mlff_text_free(text);
     mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);

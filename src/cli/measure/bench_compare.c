@@ -132,12 +132,6 @@ done:
     return status;
 }
 
-// Of one that cannot do what the others can.
-typedef struct failure {
-    const char *name, *consequence;
-    char *problem;
-} failure;
-
 // Everything of one comparison.
 typedef struct comparison {
     const char *names[ENTRIES_MAX];
@@ -146,8 +140,8 @@ typedef struct comparison {
     mlff_profile *profiles[ENTRIES_MAX];
     int models[ENTRIES_MAX]; // index of the first entry of the same model
     int n, n_profiles;
-    int exit_status; // of the files, and of implementations that failed
-    failure failures[2 * ENTRIES_MAX];
+    int exit_status;                                       // of the files, and of implementations that failed
+    mlff_implementation_failure failures[2 * ENTRIES_MAX]; // of those that cannot do what the others can; problems are owned
     int n_failures;
     cli_input input;
     mlff_trajectory *trajectory;
@@ -183,7 +177,7 @@ static mlff_status keep_failure(comparison *c, int k, const char *consequence)
 {
     char *problem = base_strdup(mlff_last_error());
     if (!problem) return MLFF_ERR_MEMORY;
-    c->failures[c->n_failures++] = (failure){c->names[k], consequence, problem};
+    c->failures[c->n_failures++] = (mlff_implementation_failure){c->names[k], consequence, problem};
     cli_say("%s %s: %s", c->names[k], consequence, problem);
     c->exit_status = CLI_FAILED;
     return MLFF_OK;
@@ -334,10 +328,7 @@ static mlff_status print_result(const comparison *c, bool as_json)
     mlff_status status = MLFF_OK;
     base_text title = {0};
     char *text = NULL;
-    for (int k = 0; k < c->n_failures; k++)
-        MLFF_TRY(mlff_implementations_add_failure(c->implementations, c->failures[k].name, c->failures[k].consequence,
-                                                  c->failures[k].problem));
-    MLFF_TRY(as_json ? mlff_implementations_json(c->implementations, &text)
+    MLFF_TRY(as_json ? mlff_implementations_json(c->implementations, c->failures, c->n_failures, &text)
                      : mlff_implementations_text(c->implementations, &text));
     add_title(c, &title);
     MLFF_TRY(title.status);
@@ -403,7 +394,7 @@ int bench_compare(cli_arguments *arguments)
     int verdict = status != MLFF_OK           ? cli_exit(status)
                   : c.exit_status != CLI_GOOD ? c.exit_status
                                               : verdict_of(c.implementations);
-    for (int k = 0; k < c.n_failures; k++) base_free(c.failures[k].problem);
+    for (int k = 0; k < c.n_failures; k++) base_free((char *)(uintptr_t)c.failures[k].problem);
     for (int k = 0; k < c.n_profiles; k++) mlff_profile_destroy(c.profiles[k]);
     mlff_implementations_destroy(c.implementations);
     mlff_trajectory_destroy(c.trajectory);

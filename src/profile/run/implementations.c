@@ -31,12 +31,6 @@ void mlff_implementations_destroy(mlff_implementations *implementations)
         base_free(implementations->own[k].kept_energy);
         base_free(implementations->own[k].kept_forces);
     }
-    for (size_t k = 0; k < implementations->n_failures; k++) {
-        base_free(implementations->failures[k].name);
-        base_free(implementations->failures[k].consequence);
-        base_free(implementations->failures[k].problem);
-    }
-    base_free(implementations->failures);
     base_free(implementations->models);
     base_free(implementations->own);
     base_free(implementations->shown);
@@ -234,19 +228,6 @@ const mlff_implementation *mlff_implementations_rows(const mlff_implementations 
     return implementations->shown;
 }
 
-mlff_status mlff_implementations_add_failure(mlff_implementations *implementations, const char *name, const char *consequence,
-                                             const char *problem)
-{
-    if (!implementations || !name || !consequence || !problem)
-        return mlff_fail(MLFF_ERR_USAGE, "a failure of an implementation: implementations or a text is NULL");
-    const mlff_status status = base_grow(&implementations->failures, &implementations->failure_capacity,
-                                         implementations->n_failures + 1, sizeof *implementations->failures, "failures");
-    if (status != MLFF_OK) return status;
-    implementation_failure *failure = &implementations->failures[implementations->n_failures++];
-    *failure = (implementation_failure){base_strdup(name), base_strdup(consequence), base_strdup(problem)};
-    return failure->name && failure->consequence && failure->problem ? MLFF_OK : MLFF_ERR_MEMORY;
-}
-
 const char *implementations_change_name(const mlff_implementation *row)
 {
     static const char *const names[] = {"unclear", "same", "faster", "slower"};
@@ -312,10 +293,11 @@ mlff_status mlff_implementations_text(const mlff_implementations *implementation
     return text.status;
 }
 
-mlff_status mlff_implementations_json(const mlff_implementations *implementations, char **text_out)
+mlff_status mlff_implementations_json(const mlff_implementations *implementations, const mlff_implementation_failure *failures,
+                                      int n_failures, char **text_out)
 {
-    if (!implementations || !text_out)
-        return mlff_fail(MLFF_ERR_USAGE, "implementations as JSON: implementations or output is NULL");
+    if (!implementations || !text_out || n_failures < 0 || (n_failures > 0 && !failures))
+        return mlff_fail(MLFF_ERR_USAGE, "implementations as JSON: implementations, failures or output is NULL");
     json j = {.empty = true};
     json_open(&j, NULL, '{');
     json_integer(&j, "n_rounds", implementations->n_rounds);
@@ -351,11 +333,11 @@ mlff_status mlff_implementations_json(const mlff_implementations *implementation
     }
     json_close(&j, ']');
     json_open(&j, "failures", '[');
-    for (size_t k = 0; k < implementations->n_failures; k++) {
+    for (int k = 0; k < n_failures; k++) {
         json_open(&j, NULL, '{');
-        json_string(&j, "name", implementations->failures[k].name);
-        json_string(&j, "consequence", implementations->failures[k].consequence);
-        json_string(&j, "problem", implementations->failures[k].problem);
+        json_string(&j, "name", failures[k].name);
+        json_string(&j, "consequence", failures[k].consequence);
+        json_string(&j, "problem", failures[k].problem);
         json_close(&j, '}');
     }
     json_close(&j, ']');

@@ -21,18 +21,12 @@ typedef struct implementation {
     double *kept_forces; /* [n_kept][IMPLEMENTATIONS_COMPONENTS] eV/Å */
 } implementation;
 
-typedef struct implementation_failure {
-    char *name, *consequence, *problem;
-} implementation_failure;
-
 struct mlff_implementations {
     mlff_implementation *shown;
     implementation *own;
     int n, n_rounds, n_frames, n_kept;
     mlff_implementations_options options;
-    int *models;                      /* [n] or NULL */
-    implementation_failure *failures; /* [n_failures] of those that are not among the n */
-    size_t n_failures, failure_capacity;
+    int *models;        /* [n] or NULL */
     double force_scale; /* root mean square of the first one's forces, eV/Å */
 };
 
