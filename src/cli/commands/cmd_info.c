@@ -19,7 +19,7 @@ typedef struct measured {
     mlff_precision precision;
     const char *name;
     bool offered;
-    char reason[300];  // if not offered
+    char reason[300];  // if not offered, with what that means
     double rms, worst; // of the difference, in units of the rms force
 } measured;
 
@@ -78,7 +78,11 @@ static mlff_status compute_forces(const mlff_model *model, const mlff_system *sy
     wanted.precision = row->precision;
     status = mlff_evaluator_create(model, &wanted, &evaluator);
     row->offered = status == MLFF_OK;
-    if (!row->offered) snprintf(row->reason, sizeof row->reason, "%s", mlff_last_error());
+    if (status == MLFF_ERR_UNSUPPORTED)
+        snprintf(row->reason, sizeof row->reason, "not available: %s", mlff_last_cause());
+    else if (!row->offered)
+        snprintf(row->reason, sizeof row->reason, "not measured: %s",
+                 row->device == MLFF_CUDA && mlff_device_count(MLFF_CUDA) == 0 ? "no GPU" : mlff_last_error());
     if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_UNSUPPORTED) return MLFF_OK;
     MLFF_TRY(status);
     mlff_batch_from_system(system, first_atom, &batch);
@@ -135,8 +139,7 @@ static void print_measured(const measurement *m)
         if (row->offered)
             printf("    %s %-12s %.1e, %.1e\n", device, row->name, row->rms, row->worst);
         else
-            printf("    %s %-12s not measured: %s\n", device, row->name,
-                   row->device == MLFF_CPU || mlff_device_count(MLFF_CUDA) > 0 ? row->reason : "no GPU");
+            printf("    %s %-12s %s\n", device, row->name, row->reason);
     }
 }
 

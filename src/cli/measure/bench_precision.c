@@ -40,7 +40,8 @@ static mlff_status load(sweep *s, const char *model, const bench_defaults *defau
         status = bench_entry_make(spec, defaults, &s->entries[s->n]);
         if (status != MLFF_OK && k == 0) return status;
         if (status != MLFF_OK) {
-            snprintf(s->missing[k], sizeof s->missing[k], "%s", mlff_last_error());
+            const char *reason = status == MLFF_ERR_UNSUPPORTED ? mlff_last_cause() : mlff_last_error();
+            snprintf(s->missing[k], sizeof s->missing[k], "%s", reason);
             continue;
         }
         s->callables[s->n] = s->entries[s->n].callable;
@@ -68,7 +69,7 @@ static void print_text(const sweep *s, const mlff_implementation *rows, const ch
     }
     for (int k = 1; k < N_MODES; k++) // one word for all modes of a device that is not there
         if (*s->missing[k] && strcmp(s->missing[k], s->missing[k - 1]) != 0)
-            printf("not %s on the %s: %s\n", modes[k].precision, modes[k].device, s->missing[k]);
+            printf("%s on the %s is not available: %s\n", modes[k].precision, modes[k].device, s->missing[k]);
     printf("differences are from float64 on the same new frames, interleaved; intervals are of this process\n");
 }
 
