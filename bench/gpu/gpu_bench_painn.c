@@ -10,7 +10,6 @@
 
 #include "atoms/atoms.h"
 #include "atoms/dynamics/bath.h"
-#include "atoms/systems_batch.h"
 #include "model/painn/painn.h"
 #include "timing.h"
 
@@ -43,16 +42,8 @@ typedef struct problem {
 
 static void build(const bench_case *c, problem *p)
 {
-    mlff_system **systems = need((size_t)c->copies, sizeof(mlff_system *));
     *p = (problem){.n_systems = c->copies};
-    for (int k = 0; k < c->copies; k++) {
-        must(mlff_system_build(c->system, c->n_atoms, 0, &systems[k]), c->name);
-        must(mlff_system_perturb(systems[k], 300.0, 7 + (uint64_t)k), c->name);
-        p->n_atoms += systems[k]->n_atoms;
-    }
-    must(systems_batch_fill(&p->in, systems, c->copies), c->name);
-    for (int k = 0; k < c->copies; k++) mlff_system_destroy(systems[k]);
-    free(systems);
+    p->n_atoms = perturbed_batch(c->system, c->n_atoms, c->copies, &p->in);
 }
 
 // Results of a case in float64 on the CPU.

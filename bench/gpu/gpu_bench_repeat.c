@@ -12,7 +12,6 @@
 // Usage: gpu_bench_repeat [--seconds S] [--seed N] [--model painn|ani|orb-v2] [--largest N]. Exit status 1 if a result was wrong or different.
 #include <math.h>
 
-#include "atoms/systems_batch.h"
 #include "base/random.h"
 #include "timing.h"
 
@@ -39,16 +38,8 @@ typedef struct prepared {
 
 static void prepare(const test_case *c, double cutoff, prepared *p)
 {
-    mlff_system **systems = need((size_t)c->copies, sizeof(mlff_system *));
     *p = (prepared){0};
-    for (int k = 0; k < c->copies; k++) {
-        must(mlff_system_build(c->system, c->n_atoms, 0, &systems[k]), c->system);
-        must(mlff_system_perturb(systems[k], 300.0, 7 + (uint64_t)k), c->system);
-        p->n_atoms += systems[k]->n_atoms;
-    }
-    must(systems_batch_fill(&p->in, systems, c->copies), c->system);
-    for (int k = 0; k < c->copies; k++) mlff_system_destroy(systems[k]);
-    free(systems);
+    p->n_atoms = perturbed_batch(c->system, c->n_atoms, c->copies, &p->in);
     if (c->given_pairs) {
         must(mlff_neighbors_create(cutoff, 0.0, &p->list), "pairs");
         must(mlff_neighbors_update(p->list, &p->in.batch), "pairs");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoms/systems_batch.h"
 #include "base/base.h"
 #include "device/device.h"
 #include "mlff_profile.h"
@@ -37,6 +38,20 @@ static inline double median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, compare_doubles);
     return v[n / 2];
+}
+
+/* A batch of copies of a built system, each displaced in another way. Returns its number of atoms. */
+static inline int perturbed_batch(const char *name, int n_atoms, int copies, systems_batch *out)
+{
+    mlff_system **systems = need((size_t)copies, sizeof *systems);
+    for (int k = 0; k < copies; k++) {
+        must(mlff_system_build(name, n_atoms, 0, &systems[k]), name);
+        must(mlff_system_perturb(systems[k], 300.0, 7 + (uint64_t)k), name);
+    }
+    must(systems_batch_fill(out, systems, copies), name);
+    for (int k = 0; k < copies; k++) mlff_system_destroy(systems[k]);
+    free(systems);
+    return out->first_atom[copies];
 }
 
 static inline void *to_device(const device_plugin *gpu, const void *from, size_t bytes)
