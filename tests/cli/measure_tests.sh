@@ -182,7 +182,7 @@ test_bench() {
     awk -v d="$(value out batches.1.force_difference_ev_per_angstrom)" 'BEGIN { exit !(d < 1e-4) }' || fail "a batch differs from one by one"
     run 0 bench precision model.safetensors --n-atoms 8 --rounds 6 --frames 2 --threads 1
     says 'float64   CPU' && says 'float32   CPU' && says 'reference'
-    says '^bf16 on the CPU is not available: bf16 of PaiNN is a fast mode of GPUs$'
+    says '^bf16 on the CPU is not available: PaiNN has no bf16 on the CPU$'
     run 0 bench precision model.safetensors --n-atoms 8 --rounds 6 --frames 2 --threads 1 --json
     is "$(value out precisions.0.precision)" float64 "the reference's precision"
     awk -v d="$(value out precisions.1.force_difference_ev_per_angstrom)" 'BEGIN { exit !(d > 0 && d < 1e-4) }' ||

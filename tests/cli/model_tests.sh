@@ -51,7 +51,7 @@ test_info() {
     is "$(value info.json precisions.force_errors.0.precision)" float32 "the first precision"
     awk "BEGIN { e = $(value info.json precisions.force_errors.0.relative_rms); exit !(e > 0 && e < 1e-4) }" || fail "float32's error"
     run 0 info model.safetensors --precisions
-    says '^    CPU bf16 +not available: bf16 of PaiNN is a fast mode of GPUs$'
+    says '^    CPU bf16 +not available: PaiNN has no bf16 on the CPU$'
     refused 2 'does not know all elements' info model.safetensors --precisions --system silicon
     refused 2 'needs --precisions' info model.safetensors --system benzene
     cp model.safetensors $'m\xff\xc3\xa9"\\.safetensors' # no UTF-8, UTF-8, and what JSON must quote
@@ -104,7 +104,7 @@ test_eval() {
     run 0 eval model.safetensors three.xyz --json result.json -o result.extxyz
     says '3 frames' && says 'untrained'
     refused 1 'tf32 is a fast mode of GPUs' eval model.safetensors water.xyz --device cpu --precision tf32
-    refused 1 'bf16 of PaiNN is a fast mode of GPUs' eval model.safetensors water.xyz --device cpu --precision bf16
+    refused 1 'PaiNN has no bf16 on the CPU' eval model.safetensors water.xyz --device cpu --precision bf16
     run 0 new --arch orb-v2 --features 16 --hidden 16 --layers 1 -o orb.safetensors
     MLFF_CPU=portable refused 1 'bf16 on the CPU takes AVX-512 .*, which portable lacks; use float32' \
         eval orb.safetensors water.xyz --device cpu --precision bf16

@@ -295,7 +295,7 @@ test_hostile() {
     attack 'the keyword precision needs a value' "$style precision" "$water"
     attack 'the keyword precision needs a value' "$style precision float64 precision" "$water"
     attack 'precision float16 is not' "$style precision float16" "$water"
-    attack 'bf16 of PaiNN is a fast mode of GPUs' "$style precision bf16" "$water"
+    attack 'PaiNN has no bf16 on the CPU' "$style precision bf16" "$water"
     attack 'foo is not one of precision' "$style foo bar" "$water"
     attack 'red is not one of precision' "$style $escape 1" "$water"
     attack 'device "tpu" is not known' "$style device tpu" "$water"

@@ -199,9 +199,7 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     if (m)
         print_measured(m);
     else
-        puts(
-            "  precisions       float64 and float32, Orb also bf16; on a GPU float32, tf32 and bf16; --precisions measures their "
-            "force errors");
+        puts("  precisions       float64 and float32; --precisions tells which others there are, and the force error of each");
     puts("  metadata");
     const char *key, *value;
     for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)

@@ -71,7 +71,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     if (options->precision == MLFF_TF32)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "tf32 is a fast mode of GPUs; on the CPU use float32 or float64");
     if (options->precision == MLFF_BF16 && !model->architecture->cpu_bfloat16)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "bf16 of %s is a fast mode of GPUs; on the CPU use float32 or float64",
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s has no bf16 on the CPU; use float32 or float64 there",
                          model->architecture->title);
     options->n_threads = team_size(options->n_threads);
     MLFF_TRY(cpu_path_choose(options->cpu_path, &options->cpu_path));
