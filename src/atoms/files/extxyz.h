@@ -36,8 +36,8 @@ typedef struct extxyz_header {
     int64_t group;
     double time_fs;
     double stress[6], virial[6];
-    const char *unreadable;                  /* a known key whose value is not what it should be */
-    const char *unread;                      /* the same of charge and spin, which others write as words and nothing here needs */
+    const char *unreadable; /* a known key whose value is not what it should be */
+    const char *unread;     /* a known key whose value is left out: not finite, or a word where nothing needs it */
     const char *other_energy, *other_stress; /* keys that are not read but end like labels: REF_energy */
 } extxyz_header;
 

@@ -4,6 +4,7 @@
 // The comment may hold key=value pairs (values bare, in quotes or in brackets) and bare words; what is known is read, the rest is skipped.
 // A comment with neither Lattice nor Properties promises nothing: there a value that cannot be read is free text, elsewhere it is an error.
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
@@ -173,8 +174,8 @@ bool extxyz_ends_with(const char *text, const char *end)
     return length >= n && strcasecmp(text + length - n, end) == 0;
 }
 
-// Labels of MACE, NequIP and others have names of their own. Where the frame has none of the name that is read, they are told.
-static void tell_other_labels(mlff_reader *reader, const extxyz_rows *rows, const extxyz_header *head)
+// Labels of MACE, NequIP and others have names of their own. A warning names them where the frame has none of the name that is read.
+static void warn_of_other_labels(mlff_reader *reader, const extxyz_rows *rows, const extxyz_header *head)
 {
     char text[160] = "";
     size_t length = 0;
@@ -221,6 +222,72 @@ static void choose_energy(mlff_reader *reader, extxyz_header *head)
     reader_warn(reader, text);
 }
 
+// The keys that have numbers. `is_label`: else other programs write words under this name, which nothing here needs.
+static const struct number_key {
+    const char *key;
+    size_t offset, n; // 1, or 6 of a tensor
+    bool is_label;
+} number_keys[] = {
+#define KEY(key, name, n, is_label)                                                                                              \
+    {                                                                                                                            \
+        key, offsetof(extxyz_header, name), n, is_label                                                                          \
+    }
+    KEY("energy", energy, 1, true), KEY("free_energy", free_energy, 1, true), KEY("stress", stress, 6, true),
+    KEY("virial", virial, 6, true), KEY("charge", charge, 1, false),          KEY("total_charge", charge, 1, false),
+    KEY("spin", spin, 1, false),    KEY("multiplicity", spin, 1, false),      KEY("time_fs", time_fs, 1, false),
+#undef KEY
+};
+
+// Where `key` is one of these; `unread` is set where its value is not finite.
+static bool take_number(extxyz_header *head, const char *key, char *value)
+{
+    for (size_t k = 0; k < sizeof number_keys / sizeof *number_keys; k++) {
+        const struct number_key *known = &number_keys[k];
+        if (strcmp(key, known->key) != 0) continue;
+        double *numbers = (double *)((char *)head + known->offset);
+        const bool is_read = known->n == 1 ? parse_scalar(value, numbers) : parse_tensor(value, numbers);
+        if (!is_read && known->is_label)
+            head->unreadable = key;
+        else if (!is_read || (known->is_label && isnan(*numbers)))
+            head->unread = key;
+        return true;
+    }
+    return false;
+}
+
+// One pair of the comment line. A value that is not what it should be is noted.
+static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_header *head, char *key, char *value)
+{
+    bool readable = true;
+    if (take_number(head, key, value)) return MLFF_OK;
+    if (strcasecmp(key, "Lattice") == 0) {
+        head->has_lattice = true;
+        readable = parse_lattice(value, head->cell);
+    } else if (strcasecmp(key, "Properties") == 0) {
+        head->has_properties = true;
+        return extxyz_parse_properties(reader, rows, value);
+    } else if (strcasecmp(key, "pbc") == 0) {
+        readable = head->has_periodic = parse_periodic(value, head->periodic);
+    } else if (strcmp(key, "group") == 0) {
+        head->group = parse_group(value);
+    } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
+        head->other_energy = key;
+    } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial")) {
+        head->other_stress = key;
+    }
+    if (!readable) head->unreadable = key;
+    return MLFF_OK;
+}
+
+static void warn_of_unread(mlff_reader *reader, const char *key)
+{
+    char text[96];
+    const bool is_tensor = strcmp(key, "stress") == 0 || strcmp(key, "virial") == 0;
+    snprintf(text, sizeof text, "%.40s= %s; it is not read", key,
+             is_tensor ? "has a number that is not finite" : "is not a finite number");
+    reader_warn(reader, text);
+}
+
 mlff_status extxyz_parse_comment(mlff_reader *reader, extxyz_rows *rows, char *line, extxyz_header *head)
 {
     mlff_status status = MLFF_OK;
@@ -234,62 +301,21 @@ mlff_status extxyz_parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
                             .group = -1,
                             .stress = {NAN},
                             .virial = {NAN}};
-    while (next_pair(&line, &key, &value)) {
-        if (!value) continue;
-        bool readable = true;
-        if (strcasecmp(key, "Lattice") == 0) {
-            head->has_lattice = true;
-            readable = parse_lattice(value, head->cell);
-        } else if (strcasecmp(key, "Properties") == 0) {
-            head->has_properties = true;
-            MLFF_TRY(extxyz_parse_properties(reader, rows, value));
-        } else if (strcasecmp(key, "pbc") == 0) {
-            readable = head->has_periodic = parse_periodic(value, head->periodic);
-        } else if (strcmp(key, "energy") == 0) {
-            readable = parse_scalar(value, &head->energy);
-            if (readable && isnan(head->energy)) head->unread = key;
-        } else if (strcmp(key, "free_energy") == 0) {
-            readable = parse_scalar(value, &head->free_energy);
-            if (readable && isnan(head->free_energy)) head->unread = key;
-        } else if (strcmp(key, "charge") == 0 || strcmp(key, "total_charge") == 0) {
-            if (!parse_scalar(value, &head->charge)) head->unread = key;
-        } else if (strcmp(key, "spin") == 0 || strcmp(key, "multiplicity") == 0) {
-            if (!parse_scalar(value, &head->spin)) head->unread = key;
-        } else if (strcmp(key, "group") == 0) {
-            head->group = parse_group(value);
-        } else if (strcmp(key, "time_fs") == 0) {
-            if (!parse_scalar(value, &head->time_fs)) head->unread = key;
-        } else if (strcmp(key, "stress") == 0) {
-            readable = parse_tensor(value, head->stress);
-            if (readable && isnan(head->stress[0])) head->unread = key;
-        } else if (strcmp(key, "virial") == 0) {
-            readable = parse_tensor(value, head->virial);
-            if (readable && isnan(head->virial[0])) head->unread = key;
-        } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
-            head->other_energy = key;
-        } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial")) {
-            head->other_stress = key;
-        }
-        if (!readable) head->unreadable = key;
-    }
-    if (head->unreadable && (head->has_lattice || head->has_properties))
+    while (next_pair(&line, &key, &value))
+        if (value) MLFF_TRY(take_pair(reader, rows, head, key, value));
+    const bool has_form = head->has_lattice || head->has_properties;
+    if (head->unreadable && has_form)
         return reader_fail(reader, MLFF_ERR_FORMAT,
                            "%s= is not what it should be (Lattice: 9 or 3 numbers, pbc: T or F three times, "
                            "stress and virial: 9 or 6 numbers, else one number)",
                            head->unreadable);
-    if (head->unread && (head->has_lattice || head->has_properties)) {
-        char text[96];
-        const bool is_tensor = strcmp(head->unread, "stress") == 0 || strcmp(head->unread, "virial") == 0;
-        snprintf(text, sizeof text, "%.40s= %s; it is not read", head->unread,
-                 is_tensor ? "has a number that is not finite" : "is not a finite number");
-        reader_warn(reader, text);
-    }
+    if (head->unread && has_form) warn_of_unread(reader, head->unread);
     choose_energy(reader, head);
     if (!head->has_properties) {
         MLFF_TRY(extxyz_parse_properties(reader, rows, standard));
         rows->may_have_more = true;
     }
-    if (head->has_properties) tell_other_labels(reader, rows, head);
+    if (head->has_properties) warn_of_other_labels(reader, rows, head);
 done:
     return status;
 }
