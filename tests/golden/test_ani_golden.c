@@ -4,22 +4,7 @@
 // Reference: the shared data's reference-neurochem-*.json*, energies stored as float32.
 #include "ani_support.h"
 
-#include <cjson/cJSON.h>
-
-static char *read_text(const char *path)
-{
-    char *text;
-    size_t length;
-    assert_ok(base_read_file(path, 1 << 28, &text, &length));
-    return text;
-}
-
-static double number_of(const cJSON *object, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    assert_true(cJSON_IsNumber(item));
-    return item->valuedouble;
-}
+#include "golden/reference_json.h"
 
 static mlff_system *system_of(const cJSON *record)
 {
@@ -42,7 +27,9 @@ typedef struct worst {
 static worst compare_1x(mlff_evaluator *evaluator, const char *path)
 {
     worst w = {0};
-    char *text = read_text(path);
+    char *text;
+    size_t length;
+    assert_ok(base_read_file(path, 1 << 28, &text, &length));
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         cJSON *record = cJSON_Parse(line);
         assert_non_null(record);
@@ -120,8 +107,7 @@ static void test_ani2x_diatomics(void **state)
     options.members = "0";
     mlff_evaluator *evaluator;
     assert_ok(mlff_evaluator_create(model, &options, &evaluator));
-    char *text = read_text(path);
-    cJSON *list = cJSON_Parse(text);
+    cJSON *list = read_json(path);
     const cJSON *record;
     int n = 0;
     cJSON_ArrayForEach(record, list)
@@ -138,7 +124,6 @@ static void test_ani2x_diatomics(void **state)
     }
     assert_int_equal(n, 4);
     cJSON_Delete(list);
-    base_free(text);
     mlff_evaluator_destroy(evaluator);
     mlff_model_destroy(model);
 }

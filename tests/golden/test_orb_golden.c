@@ -5,42 +5,12 @@
 // Where trained weights are found by name (MLFF_MODEL_PATH), also a trajectory of salt water whose energies and forces Orb computed.
 #include <float.h>
 
-#include <cjson/cJSON.h>
-
 #include "device/cpu.h"
+#include "golden/reference_json.h"
 #include "model/model.h"
-#include "support.h"
 
 static const char *const models[] = {"v2", "v3-direct", "v3-conservative", "v3-direct-omol", "v3-conservative-omol"};
 enum { N_MODELS = sizeof models / sizeof *models };
-
-static int read_numbers(const cJSON *object, const char *key, double *values, int most)
-{
-    const cJSON *item;
-    int n = 0;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(object, key))
-    {
-        assert_true(n < most);
-        values[n++] = item->valuedouble;
-    }
-    return n;
-}
-
-static double number_of(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItem(object, key)->valuedouble;
-}
-
-static cJSON *read_json(const char *path)
-{
-    char *text = NULL;
-    size_t length = 0;
-    assert_ok(base_read_file(path, 1 << 24, &text, &length));
-    cJSON *json = cJSON_Parse(text);
-    base_free(text);
-    assert_non_null(json);
-    return json;
-}
 
 static mlff_evaluator *cpu_evaluator(const mlff_model *model, mlff_precision precision)
 {

@@ -2,9 +2,7 @@
 // The trained SchNetPack models give the energies, forces and strain derivatives of the upstream code.
 // Reference: data/painn/reference.json, upstream modules in float64. The float64 path must agree to 1e-9 (rounding of
 // some 10⁵ operations), float32 forces to 2e-5 of the largest force (float32 sums of ~10³ terms).
-#include "support.h"
-
-#include <cjson/cJSON.h>
+#include "golden/reference_json.h"
 
 static double *numbers(const cJSON *object, const char *key, int *n_out)
 {
@@ -96,15 +94,11 @@ static void test_reference_cases(void **state)
     (void)state;
     const char *path = support_shared("data/painn/reference.json");
     if (!path) skip();
-    char *text;
-    size_t length;
-    assert_ok(base_read_file(path, 1 << 20, &text, &length));
-    cJSON *cases = cJSON_Parse(text), *c;
+    cJSON *cases = read_json(path), *c;
     int index = 0;
     assert_int_equal(cJSON_GetArraySize(cases), 12);
     cJSON_ArrayForEach(c, cases) check_case(c, index++);
     cJSON_Delete(cases);
-    base_free(text);
 }
 
 // The float64 oracle gives 0.137 eV/Å over the first 40 frames of the rMD17 trajectory of aspirin.

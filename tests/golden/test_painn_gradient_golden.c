@@ -4,26 +4,8 @@
 // and a run of 100 steps with SchNetPack's recipe, its losses to 1e-9.
 #include "train_support.h"
 
-#include <cjson/cJSON.h>
-
+#include "golden/reference_json.h"
 #include "model/painn/train/painn_gradient.h"
-
-static int read_numbers(const cJSON *object, const char *key, double *values, int most)
-{
-    const cJSON *item;
-    int n = 0;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItem(object, key))
-    {
-        assert_true(n < most);
-        values[n++] = item->valuedouble;
-    }
-    return n;
-}
-
-static int count_of(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItem(object, key)->valueint;
-}
 
 // Element k of the tensor with the t-th smallest name is 0.4 sin(1.3 t + 0.7 k + 0.2).
 static void fill_weights(const train_layout *layout, double *weights)
@@ -123,21 +105,10 @@ static void check_case(const cJSON *file, const cJSON *c)
     mlff_model_destroy(model);
 }
 
-static cJSON *read_file(void)
-{
-    char *text;
-    size_t length;
-    assert_ok(base_read_file("tests/golden/painn_gradient.json", 1 << 20, &text, &length));
-    cJSON *file = cJSON_Parse(text);
-    base_free(text);
-    assert_non_null(file);
-    return file;
-}
-
 static void test_against_numpy(void **state)
 {
     (void)state;
-    cJSON *file = read_file(), *c;
+    cJSON *file = read_json("tests/golden/painn_gradient.json"), *c;
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(file, "cases")), 5);
     cJSON_ArrayForEach(c, cJSON_GetObjectItem(file, "cases")) check_case(file, c);
     cJSON_Delete(file);
@@ -167,7 +138,7 @@ static void check_weights(train_backend *backend, enum train_vector which, const
 static void test_training_run(void **state)
 {
     (void)state;
-    cJSON *file = read_file();
+    cJSON *file = read_json("tests/golden/painn_gradient.json");
     const cJSON *run = cJSON_GetObjectItem(file, "training");
     mlff_model *model = model_of(file, item(cJSON_GetObjectItem(file, "cases"), 0));
     enum { N = 6 };

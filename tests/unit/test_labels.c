@@ -74,6 +74,16 @@ static char *read_all(const char *path, size_t *length)
     return bytes;
 }
 
+static void assert_same_bytes(const char *path, const char *other)
+{
+    size_t lengths[2];
+    char *bytes[2] = {read_all(path, &lengths[0]), read_all(other, &lengths[1])};
+    assert_int_equal(lengths[0], lengths[1]);
+    assert_memory_equal(bytes[0], bytes[1], lengths[0]);
+    base_free(bytes[0]);
+    base_free(bytes[1]);
+}
+
 static void write_all(const char *path, const char *bytes, size_t length)
 {
     FILE *file = fopen(path, "wb");
@@ -124,12 +134,7 @@ static void test_resume(void **state)
     // A run that was never stopped gives the same bytes.
     const char *whole = in_folder("whole.labels");
     label_all(whole, teacher, samples);
-    size_t lengths[2];
-    char *bytes[2] = {read_all(path, &lengths[0]), read_all(whole, &lengths[1])};
-    assert_int_equal(lengths[0], lengths[1]);
-    assert_memory_equal(bytes[0], bytes[1], lengths[0]);
-    base_free(bytes[0]);
-    base_free(bytes[1]);
+    assert_same_bytes(path, whole);
     mlff_samples_destroy(samples);
     mlff_teacher_destroy(teacher);
 }
@@ -250,7 +255,7 @@ static void test_kills(void **state)
     mlff_teacher *teacher = teacher_of("plane");
     mlff_samples *samples = make_samples(4000, false);
     const char *path = in_folder("kill.labels"), *whole = in_folder("unkilled.labels");
-    size_t lengths[2];
+    size_t length;
     label_all(whole, teacher, samples);
     for (int k = 0; k < SUPPORT_CASES(20); k++) {
         const pid_t child = fork();
@@ -262,17 +267,13 @@ static void test_kills(void **state)
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         if (access(path, R_OK) == 0 && k % 5 == 4) { // and power lost: the end is torn
-            char *torn = read_all(path, &lengths[0]);
-            write_all(path, torn, lengths[0] > 2000 ? lengths[0] - 333 : lengths[0]);
+            char *torn = read_all(path, &length);
+            write_all(path, torn, length > 2000 ? length - 333 : length);
             base_free(torn);
         }
     }
     label_all(path, teacher, samples);
-    char *bytes[2] = {read_all(path, &lengths[0]), read_all(whole, &lengths[1])};
-    assert_int_equal(lengths[0], lengths[1]);
-    assert_memory_equal(bytes[0], bytes[1], lengths[0]);
-    base_free(bytes[0]);
-    base_free(bytes[1]);
+    assert_same_bytes(path, whole);
     mlff_samples_destroy(samples);
     mlff_teacher_destroy(teacher);
 }
