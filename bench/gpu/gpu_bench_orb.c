@@ -41,16 +41,6 @@ static mlff_system *structure_of(const bench_case *c)
     return system;
 }
 
-static void write_structure(const bench_case *c)
-{
-    mlff_system *system = structure_of(c);
-    mlff_writer *writer;
-    must(mlff_writer_open("-", NULL, 0, &writer), c->name);
-    must(mlff_writer_write(writer, system, NULL), c->name);
-    must(mlff_writer_close(writer), c->name);
-    mlff_system_destroy(system);
-}
-
 // Energy and forces to compare with: float64 on the CPU, or float32 on the GPU.
 static void reference_of(const mlff_model *model, const mlff_batch *batch, double *energy, double *forces)
 {
@@ -146,7 +136,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[k], "--no-stages") == 0) o.stages = 0;
     }
     for (size_t k = 0; xyz && k < N_CASES; k++)
-        if (strcmp(xyz, cases[k].name) == 0) write_structure(&cases[k]);
+        if (strcmp(xyz, cases[k].name) == 0) print_structure(structure_of(&cases[k]));
     if (xyz) return 0;
     const device_plugin *gpu;
     mlff_model *model;

@@ -62,16 +62,17 @@ static train_set *create_set(const mlff_model *model, const bench_case *c)
     return set;
 }
 
+static const train_update update = {.learning_rate = 1e-4,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.999,
+                                    .epsilon = 1e-8,
+                                    .clip = 10,
+                                    .average = 0.999,
+                                    .correction1 = 0.1,
+                                    .correction2 = 0.001};
+
 static double time_steps(train_backend *backend, const int32_t *frames, int n, const mlff_loss *loss, int steps)
 {
-    const train_update update = {.learning_rate = 1e-4,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.999,
-                                 .epsilon = 1e-8,
-                                 .clip = 10,
-                                 .average = 0.999,
-                                 .correction1 = 0.1,
-                                 .correction2 = 0.001};
     train_sums sums;
     double times[REPEATS];
     for (int r = -2; r < REPEATS; r++) {
@@ -94,14 +95,6 @@ static int compare_ends(const void *a, const void *b)
 // before it. A gap between steps is the first kernel's.
 static void print_kernels(train_backend *backend, const int32_t *frames, int n, const mlff_loss *loss, int steps)
 {
-    const train_update update = {.learning_rate = 1e-4,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.999,
-                                 .epsilon = 1e-8,
-                                 .clip = 10,
-                                 .average = 0.999,
-                                 .correction1 = 0.1,
-                                 .correction2 = 0.001};
     activity window;
     train_sums sums;
     must(activity_begin(&window), "activity");

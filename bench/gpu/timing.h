@@ -54,6 +54,16 @@ static inline int perturbed_batch(const char *name, int n_atoms, int copies, sys
     return out->first_atom[copies];
 }
 
+/* As extended XYZ on standard output; the structure is destroyed. */
+static inline void print_structure(mlff_system *system)
+{
+    mlff_writer *writer;
+    must(mlff_writer_open("-", NULL, 0, &writer), "standard output");
+    must(mlff_writer_write(writer, system, NULL), "standard output");
+    must(mlff_writer_close(writer), "standard output");
+    mlff_system_destroy(system);
+}
+
 static inline void *to_device(const device_plugin *gpu, const void *from, size_t bytes)
 {
     void *memory;
