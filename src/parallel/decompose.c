@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// decompose.c: who owns an atom, and ghosts.
+// decompose.c: the owner of each atom, and ghosts.
 //
 // Threads sort shares of the atoms, runs of them in their order, and then put together what was found in each, also in their order: no list
 // depends on the number of threads or shares. A decomposition reads the atoms once; the GPUs wait for it.

@@ -59,7 +59,7 @@ static mlff_status wait_for_input(const mlff_reader *reader)
     struct pollfd input = {.fd = reader->descriptor, .events = POLLIN};
     if (poll(&input, 1, -1) < 0 && errno == EINTR)
         return mlff_fail(MLFF_ERR_INTERRUPTED, "%s: interrupted while waiting for input", reader->name);
-    return MLFF_OK; // what else is wrong, read() tells
+    return MLFF_OK; // other errors are those of read()
 }
 
 // Moves what is left to the buffer's begin and reads more behind it.
@@ -273,7 +273,7 @@ static mlff_status detect_format(mlff_reader *reader, const char *format_name)
     bool poscar = peek_line(reader, 1, line) && (count_numbers(line) == 1 || count_numbers(line) == 3);
     for (int k = 2; k <= 4 && poscar; k++) poscar = peek_line(reader, k, line) && count_numbers(line) == 3;
     if (poscar) use_format(reader, format_named("poscar"));
-    if (poscar || !peek_line(reader, 0, line)) return MLFF_OK; // an empty file is told of when it is read
+    if (poscar || !peek_line(reader, 0, line)) return MLFF_OK; // an empty file is an error of the first frame
     if ((format = format_of_line(line))) use_format(reader, format);
     if (format) return MLFF_OK;
 
@@ -335,7 +335,7 @@ mlff_status mlff_reader_open(const char *path, const char *format, mlff_reader *
     status = open_reader(is_input ? "standard input" : path, descriptor, FIRST_BUFFER_BYTES, &reader);
     if (!reader && !is_input) close(descriptor);
     if (status != MLFF_OK) goto done;
-    MLFF_TRY(fill(reader)); // a folder is told of here, not at the first frame
+    MLFF_TRY(fill(reader)); // a folder fails here, not at the first frame
     MLFF_TRY(detect_in_c_locale(reader, format));
     *reader_out = reader;
     reader = NULL;

@@ -7,7 +7,7 @@
 #include "check_probe.h"
 #include "cli/support/cli.h"
 
-// The few functions of the driver that are asked, by their documented C signatures; 0 is success.
+// The functions of the driver that are called, by their documented C signatures; 0 is success.
 typedef struct driver {
     int (*init)(unsigned flags);
     int (*version)(int *version);

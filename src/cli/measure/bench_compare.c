@@ -107,7 +107,7 @@ static int collect(const cli_arguments *arguments, const char **names)
     return n;
 }
 
-// Frames of MD by one model: what all of them then meet.
+// Frames of MD by one model, on which all of them are compared.
 static mlff_status md_trajectory(const bench_entry *entry, mlff_system *system, const mlff_dynamics_options *options,
                                  int n_frames, mlff_trajectory **trajectory_out)
 {
@@ -183,7 +183,7 @@ static mlff_status keep_failure(comparison *c, int k, const char *consequence)
     return MLFF_OK;
 }
 
-// The input and who failed.
+// The input and the failures.
 static void add_title(const comparison *c, base_text *title)
 {
     base_text_add(title, "%s", c->input.text);

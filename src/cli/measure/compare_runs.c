@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// compare_runs.c: mlff compare --run A --run B. A machine that is busy changes from minute to minute: runs of A and B that alternate
-// meet the same changes, and pairs that begin with A alternate with pairs that begin with B. Short commands run several times a
-// round: the clock of a processor and its neighbors change within a second, and two processes that follow each other meet one state
-// of them more often than two whole rounds do. A failing command ends it.
+// compare_runs.c: mlff compare --run A --run B. The speed of a busy machine changes from minute to minute. Runs of A and B alternate, so
+// that the changes affect both alike, and pairs that begin with A alternate with pairs that begin with B. Short commands run several times
+// a round: a processor's clock and the other programs change within a second, and differ less between two consecutive processes than
+// between two rounds. A failing command ends the comparison.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// md.h: one simulation of mlff md, and how it is told.
+// md.h: one simulation of mlff md, and its report.
 #ifndef MD_H
 #define MD_H
 
@@ -45,8 +45,8 @@ void md_show(simulation *run);
 void md_print_summary(simulation *run, bool partial);
 // Velocities drawn at an energy minimum: half of their energy becomes potential energy, by equipartition.
 void md_hint_at_halved_temperature(const simulation *run);
-// Far above the temperatures that a student was trained at its forces are extrapolated: by what is asked for, and, once in a run, by how
-// hot it is and by atoms that are closer than in the training data.
+// Warnings that forces are extrapolated: the requested temperature is far above those that the student was trained at; and, once in a run,
+// the temperature that is reached is, or atoms are closer than in the training data.
 void md_warn_if_far_from_training(simulation *run);
 void md_watch_extrapolation(simulation *run);
 // A run can go wrong and stay finite; a warning then says that its results are not meaningful.

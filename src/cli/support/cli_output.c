@@ -96,7 +96,7 @@ mlff_status cli_in(const char *path, mlff_status status)
     return mlff_fail(status, "%s: %s", path, mlff_last_error());
 }
 
-// A loop may warn at each step; people need it once. Texts are told apart by a hash (FNV-1a), kept up to a bound.
+// A loop may warn at each step; each text is printed once. Texts are compared by a hash (FNV-1a), kept up to a bound.
 static void warn_once(void *context, const char *text)
 {
     static atomic_flag busy = ATOMIC_FLAG_INIT;
@@ -251,7 +251,7 @@ static void on_reminder(int number)
     (void)number;
 }
 
-// Writes that a signal meets go on; what waits for input ends, see the library's reader. A signal may come just before such
+// Writes continue after a signal; a wait for input ends (see reader.c of the library). A signal may come just before such
 // a wait begins, or after its sleep has ended and before the process runs again; so SIGALRM repeats it ten times a second.
 void cli_interrupt_catch(void)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// implementations.c: several implementations on the same new frames, interleaved, with their results against one another: a fast wrong
-// answer is a wrong answer. In each round every implementation meets the same new frames, once, in an order that turns;
-// ratios are taken within a round, so that frames and a drift of the machine meet all alike.
+// implementations.c: several implementations on the same new frames, interleaved; their results are compared too. In each round every
+// implementation computes the same new frames once, in rotating order. Ratios are taken within a round, so that the frames and a drift of
+// the machine affect all alike.
 #include <math.h>
 #include <string.h>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// monitor.c: a production run profiled as it goes. Every step costs two readings of the clock and an entry in a histogram. In
-// blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, events. The block after it is bare, and the
-// difference of neighbors, over the period, is what watching costs inside steps; what is done between steps is timed itself, of
-// steps with nothing special one in LIGHT_TIMED. Causes of slow steps: events are read after each of the slowest 2 % and every
-// WINDOW steps; what happened since the reading before is the slow step's. Steps whose atoms stay on a GPU are timed by it, all
-// of them; of each piece of steps the last one has stages. Where several GPUs make the steps each has a monitor of its own,
-// which gets the same times of steps.
+// monitor.c: profiles a production run. Each step costs two readings of the clock and an entry in a histogram.
+//
+// Blocks: in BLOCK steps of every PERIOD stage clocks, counters and events are on. The BLOCK steps after them run without. The difference
+// of the two blocks, divided by the period, is the overhead inside steps. The work between steps is timed; where a step needs nothing
+// special, in one of LIGHT_TIMED.
+// Causes of slow steps: events are read after each of the slowest 2 % of the steps and every WINDOW steps; what happened since the previous
+// reading is attributed to the slow step.
+// GPUs: if the atoms stay on a GPU, it times all steps, and the last step of each piece has stages. Each of several GPUs has a monitor, with
+// the same times of steps.
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +15,7 @@
 #include "run.h"
 
 enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000, WINDOW = 32, LIGHT_TIMED = 32, PACE_EVERY = 32 };
-// What we do between two steps: the least, an event or a block, a sample of memory.
+// The work between two steps: the least; an event or a block; a sample of memory.
 enum { LIGHT, HEAVY, SAMPLED, N_KINDS };
 enum { DOMAINS_MAX = 64 }; // as many as a parallel evaluator has
 #define SLOW_SHARE 0.02
@@ -30,7 +32,7 @@ struct mlff_monitor {
     double differences[PAIRS_MAX]; // of their lower quartiles: on a busy machine most steps may lose the processor
     int n_differences;
     int64_t keep_every, n_pairs;                 // every keep_every-th pair is kept
-    double spent_ns[N_KINDS], usual_ns[N_KINDS]; // by us outside of steps; of light steps in those that were timed
+    double spent_ns[N_KINDS], usual_ns[N_KINDS]; // outside of steps; of light ones in those that were timed
     int64_t n_light, n_light_timed;
     process_events events; // at the last reading
     int64_t events_step, pace_step;
@@ -481,8 +483,8 @@ static mlff_status overhead(const mlff_monitor *m, mlff_profile *profile)
     return MLFF_OK;
 }
 
-// Steps that were looked into may take longer or shorter than all (a first block meets buffers not yet made): stages keep
-// their share of those steps. The last row is again what the others leave.
+// The mean of steps with stage clocks differs from that of all steps (buffers are allocated in a first block): stages keep their share.
+// The last row is what the others leave.
 static void scale_stages(const mlff_monitor *m, mlff_profile *profile)
 {
     double rest_ms = profile->summary.latency_ms.mean;

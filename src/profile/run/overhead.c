@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // overhead.c: what measuring costs. After the run, short blocks of steps with everything on (stage clocks, counters, resource
 // usage, series, memory samples) are interleaved with blocks of bare steps, in the order on off off on, so that a drift of the
-// machine meets both alike. The difference of neighbors is the overhead of a step.
+// machine affects both alike. The difference of consecutive blocks is the overhead of a step.
 #include <math.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static mlff_status block(run *r, bool on, int n_stages, double *ns_a_step)
         }
         times[i] = (double)(mlff_clock_ns() - start);
     }
-    *ns_a_step = statistics_median(times, BLOCK); // a step that lost the processor says nothing about us
+    *ns_a_step = statistics_median(times, BLOCK); // steps that lost the processor do not affect it
 done:
     return status;
 }

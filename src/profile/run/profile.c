@@ -10,8 +10,8 @@
 
 // Latencies kept one by one; of a stage fewer, there are tens of them.
 enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8, WATCH_EVERY = 64, FILE_BYTES = 4096 };
-#define OFF_NS 5000.0        // a step that did not run for longer than this, and for
-#define OFF_SHARE 0.02       // more than this of its time, is asked why
+#define OFF_NS 5000.0        // where a step did not run for longer than this, and for
+#define OFF_SHARE 0.02       // more than this part of its time, the reason is read from /proc
 #define FILE_NS_PER_BYTE 3.0 // new pages of the system's cache and the copy: 0.5 to 1 on an idle machine
 #define CLOCK_DROP 1.15      // a chain of arithmetic takes this much longer than at its best
 

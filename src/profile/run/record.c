@@ -216,7 +216,7 @@ const char *profile_change_mb_text(double bytes, char text[32])
 
 const char *profile_number_text(double value, int digits, char text[32])
 {
-    double unit = pow(10.0, floor(log10(fabs(value))) - digits + 1.0); // of the last digit that is told
+    double unit = pow(10.0, floor(log10(fabs(value))) - digits + 1.0); // of the last digit that is printed
     if (fabs(value) < pow(10.0, digits))
         base_format(text, 32, "%.*g", digits, value);
     else

@@ -5,9 +5,9 @@
 
 #include "run.h"
 
-// Energy alone, then with forces, then with stress, interleaved so that a drift of the machine meets all alike. Frames that
-// we make ourselves are new for each call, as in the run; frames of a file differ in size, so there the calls share one
-// and alternate in being first. The first round is not counted: it meets buffers not yet made.
+// Energy alone, then with forces, then with stress, interleaved so that a drift of the machine affects all alike. Generated
+// frames are new for each call, as in the run; frames of a file differ in size, so that the calls of a round share one, and
+// alternate in being first. The first round is not counted: buffers are allocated in it.
 enum { SPLIT_ROUNDS = 50, SPLIT_NS = 2000000000 };
 
 static mlff_status split_round(run *r, const unsigned *masks, int n_masks, int round, double *times)

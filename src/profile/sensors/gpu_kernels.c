@@ -227,7 +227,7 @@ static int by_weight(const void *a, const void *b)
 mlff_status kernels_tell_phases(kernel_report *full, const kernel_report *energy)
 {
     mlff_status status = MLFF_OK;
-    if (energy->busy_ms > 0.95 * full->busy_ms) return MLFF_OK; // it computes all at once, whatever it is asked for
+    if (energy->busy_ms > 0.95 * full->busy_ms) return MLFF_OK; // it computes all results, whichever are requested
     for (int i = 0; i < full->n_stages; i++) base_free(full->stages[i].name);
     full->n_stages = 0;
     for (int i = 0; i < full->n_rows; i++) {
@@ -356,7 +356,7 @@ done:
     return status;
 }
 
-// Without stages of its own, a force field's kernels are told apart by what energy-only steps run.
+// Where a force field has no stages, its kernels are classified by the kernels of energy-only steps.
 static bool asks_energy_alone(const run *r)
 {
     return r->n_stages == 0 && (r->wanted & MLFF_FORCES) && (r->callable.properties & MLFF_ENERGY);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // frames_read.c: a file of extended XYZ is cut into parts of whole frames, which threads read; others are read frame by frame.
-// Where a frame ends is told by its first line, the number of atoms: a part that does not hold what it says is for its reader to
-// refuse.
+// The end of a frame follows from its first line, the number of atoms; the reader of the part checks the rest.
 #include "frames_read.h"
 
 #include <string.h>

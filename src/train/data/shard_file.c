@@ -397,7 +397,7 @@ static mlff_status label_missing(labelling *l, mlff_teacher *teacher, const samp
     }
     return finish_writing(l);
 done:;
-    char cause[512]; // the first failure is the one that is told
+    char cause[512]; // the first failure is reported
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     finish_writing(l);
     return mlff_fail(status, "%s", cause);

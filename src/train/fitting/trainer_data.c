@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// trainer_data.c: the structures of a dataset as a trainer takes them, those without a label that the loss asks for are told; a hash of them.
+// trainer_data.c: the structures of a dataset as a trainer takes them, with a warning of missing labels; their hash.
 #include <math.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
            (loss->atom_energies_weight > 0 && frame->atom_energies) || (loss->hessian_weight > 0 && frame->probe_step > 0);
 }
 
-// A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
+// A loss of forces needs some labels of forces; a warning counts the structures without a label. Probes have forces alone.
 static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss, bool is_validation)
 {
     const char *const of = is_validation ? "structures for validation" : "structures to train on";

@@ -15,7 +15,7 @@ enum { MAX_COLUMNS = 256, MAX_OPERATIONS = 192, LABEL_BYTES = 24 };
 
 typedef enum token_kind { TOKEN_END, TOKEN_BLOCK, TOKEN_LOOP, TOKEN_TAG, TOKEN_VALUE } token_kind;
 
-// What an item means to us.
+// Items that are read.
 typedef enum meaning {
     OTHER,
     LENGTH_A,

@@ -26,7 +26,7 @@ typedef struct poscar {
     size_t fixed_capacity;
 } poscar;
 
-// The next line; `what` is told if the file has no more.
+// The next line; the error names `what` if the file has no more.
 static mlff_status next_line(mlff_reader *reader, const char *what, char **line_out)
 {
     mlff_status status = reader_line(reader, line_out);
