@@ -500,6 +500,42 @@ static void scale_stages(const mlff_monitor *m, mlff_profile *profile)
     profile->stages[profile->n_stages - 1].shown.mean_ms = rest_ms;
 }
 
+// record_times takes the values over. It gets a copy, as the run may go on.
+static mlff_status record_copied_times(run *r, mlff_profile *profile)
+{
+    double *values = r->step.values, *copy = base_alloc((size_t)r->step.n_values, sizeof *copy, "times of steps");
+    if (!copy) return MLFF_ERR_MEMORY;
+    memcpy(copy, values, (size_t)r->step.n_values * sizeof *copy);
+    r->step.values = copy;
+    const mlff_status status = record_times(r, profile);
+    base_free(r->step.values); // NULL where they were taken over
+    r->step.values = values;
+    return status;
+}
+
+static mlff_status record_kernels(const mlff_monitor *m, mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    if (m->kernels) {
+        MLFF_TRY(kernel_report_copy(m->kernels, &profile->kernels));
+        profile->kernels->run_share = m->window_cost_ns / (double)m->r.wall_ns;
+        profile->kernels->after_ms = m->n_unwatched > 0 ? m->unwatched_ns / (double)m->n_unwatched * 1e-6 : NAN;
+    }
+    if (*m->watch_problem) MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", m->watch_problem));
+done:
+    return status;
+}
+
+static mlff_status note_coverage(const mlff_monitor *m, mlff_profile *profile)
+{
+    const long long n = (long long)m->n_steps, n_seen = (long long)m->n_seen;
+    return m->resident
+               ? profile_note(profile,
+                              "integrated on the GPU: all %lld steps timed by its own timer, stages seen in %lld of them", n,
+                              n_seen)
+               : profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them", n, n_seen);
+}
+
 mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *notes, mlff_profile **profile_out)
 {
     if (!m || !profile_out) return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor or output is NULL");
@@ -508,7 +544,6 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     mlff_profile *profile = NULL;
     run *r = &m->r;
     int n_stages = r->n_stages;
-    double *kept = NULL;
     r->n_stages = m->n_stages;
     counters_refresh(r);
     r->options.name = name;
@@ -517,19 +552,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     run_end(r);
     MLFF_TRY(profile_new(&profile));
     MLFF_TRY(record_texts(r, profile));
-    kept = base_alloc((size_t)r->step.n_values, sizeof *kept, "times of steps"); // record_times takes them over
-    if (!kept) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
-    memcpy(kept, r->step.values, (size_t)r->step.n_values * sizeof *kept);
-    double *values = r->step.values;
-    r->step.values = kept;
-    kept = NULL;
-    status = record_times(r, profile);
-    if (r->step.values) kept = r->step.values;
-    r->step.values = values;
-    MLFF_TRY(status);
+    MLFF_TRY(record_copied_times(r, profile));
     for (int k = 0; k < N_TAGS; k++)
         profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
     if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
@@ -541,25 +564,13 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     MLFF_TRY(record_stages(r, profile));
     scale_stages(m, profile);
     MLFF_TRY(overhead(m, profile));
-    if (m->kernels) {
-        MLFF_TRY(kernel_report_copy(m->kernels, &profile->kernels));
-        profile->kernels->run_share = m->window_cost_ns / (double)r->wall_ns;
-        profile->kernels->after_ms = m->n_unwatched > 0 ? m->unwatched_ns / (double)m->n_unwatched * 1e-6 : NAN;
-    }
-    if (*m->watch_problem) MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", m->watch_problem));
-    if (m->resident)
-        MLFF_TRY(profile_note(profile,
-                              "integrated on the GPU: all %lld steps timed by its own timer, stages seen in %lld of them",
-                              (long long)m->n_steps, (long long)m->n_seen));
-    else
-        MLFF_TRY(profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them",
-                              (long long)m->n_steps, (long long)m->n_seen));
+    MLFF_TRY(record_kernels(m, profile));
+    MLFF_TRY(note_coverage(m, profile));
     MLFF_TRY(profile_derive(profile));
     *profile_out = profile;
     profile = NULL;
 done:
     r->n_stages = n_stages;
-    base_free(kept);
     mlff_profile_destroy(profile);
     return status;
 }
