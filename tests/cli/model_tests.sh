@@ -50,6 +50,8 @@ test_info() {
     is "$(value info.json precisions.system)" C2H6O "the system measured on"
     is "$(value info.json precisions.force_errors.0.precision)" float32 "the first precision"
     awk "BEGIN { e = $(value info.json precisions.force_errors.0.relative_rms); exit !(e > 0 && e < 1e-4) }" || fail "float32's error"
+    run 0 info model.safetensors
+    says '^  precisions +float64 and float32; --precisions tells which others there are' # an ANI has none on a GPU
     run 0 info model.safetensors --precisions
     says '^    CPU bf16 +not available: PaiNN has no bf16 on the CPU$'
     refused 2 'does not know all elements' info model.safetensors --precisions --system silicon

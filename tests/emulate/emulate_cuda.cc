@@ -308,11 +308,13 @@ void grid::begin()
 
 bool grid::starts_next()
 {
+    // That some blocks ended says nothing of those that have not begun.
+    const bool all_begun = std::all_of(begun.begin(), begun.end(), [](const block_set *set) { return set; });
     for (const block_set *set : begun)
         for (size_t r = 0; set && r < set->triggered.size(); r++) {
             const fiber *const of_block = &set->fibers[r * (size_t)shape.threads];
             const bool ended = std::all_of(of_block, of_block + shape.threads, [](const fiber &f) { return f.done; });
-            if (!set->triggered[r] && !ended) return false;
+            if (!set->triggered[r] && !(all_begun && ended)) return false;
         }
     return true;
 }

@@ -341,6 +341,54 @@ static void test_missing_reverse(void **state)
     mlff_model_destroy(model);
 }
 
+// Without owned atoms the networks have nothing to compute. The sums still wait for what the AEVs' kernel stores: the flags of the list.
+static void test_no_owned_atoms(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    if (!have_gpu()) return;
+    const mlff_device device = {MLFF_CUDA, 0};
+    static const ani_form one_member = {"H,C", 1,   16,   8,      4,
+                                        5.1,   3.5, 14.1, {16, 0}}; // so few blocks that the emulator starts all early
+    mlff_model *model = ani_shaped(&one_member, 6);
+    mlff_system *system = ani_random_system(N, 2, 0, 1.2, 64);
+    mlff_evaluator *gpu;
+    setenv("MLFF_CUDA_PLAN", "cluster=1", 1);
+    gpu = evaluator_on(model, MLFF_CUDA, NULL);
+    unsetenv("MLFF_CUDA_PLAN");
+    const unsigned char owned[N] = {0};
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    void *positions = there(system->positions, sizeof(double) * 3 * N);
+    batch.species = there(system->species, sizeof(int32_t) * N);
+    batch.owned = there(owned, sizeof owned);
+    batch.positions = positions;
+    batch.cells = NULL;
+    batch.periodic = NULL;
+    batch.location = MLFF_DEVICE_MEMORY;
+    const mlff_results results = {.energies = there(NULL, 8), .location = MLFF_DEVICE_MEMORY};
+    assert_ok(mlff_stream_create(device, &batch.stream));
+    for (int call = 0; call < 3; call++) {
+        double energy;
+        if (call == 2) { // two atoms on one point
+            memcpy(system->positions, system->positions + 3, 3 * sizeof *system->positions);
+            assert_ok(mlff_device_copy(device, positions, system->positions, sizeof(double) * 3 * N));
+        }
+        const mlff_status status = mlff_evaluator_compute(gpu, &batch, &results);
+        assert_ok(mlff_stream_synchronize(device, batch.stream));
+        assert_ok(mlff_device_copy(device, &energy, results.energies, sizeof energy));
+        if (call < 2 ? status != MLFF_OK || energy != 0 : status == MLFF_OK && !isnan(energy))
+            fail_msg("call %d: status %d, energy %g", call, status, energy);
+    }
+    void *const arrays[] = {positions, (void *)(uintptr_t)batch.species, (void *)(uintptr_t)batch.owned, results.energies};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) mlff_device_release(device, arrays[k]);
+    mlff_stream_destroy(device, batch.stream);
+    mlff_evaluator_destroy(gpu);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 // Batch and results on the device; errors named; stages that add up; no memory taken after the first calls.
 static void test_on_device(void **state)
 {
@@ -414,10 +462,15 @@ static void test_on_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),        cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_batches),      cmocka_unit_test(test_members),
-                                       cmocka_unit_test(test_2x),           cmocka_unit_test(test_wide_tiles),
-                                       cmocka_unit_test(test_other_ghosts), cmocka_unit_test(test_missing_reverse),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
+                                       cmocka_unit_test(test_extremes),
+                                       cmocka_unit_test(test_batches),
+                                       cmocka_unit_test(test_members),
+                                       cmocka_unit_test(test_2x),
+                                       cmocka_unit_test(test_wide_tiles),
+                                       cmocka_unit_test(test_other_ghosts),
+                                       cmocka_unit_test(test_missing_reverse),
+                                       cmocka_unit_test(test_no_owned_atoms),
                                        cmocka_unit_test(test_on_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
