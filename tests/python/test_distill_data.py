@@ -414,6 +414,10 @@ class Datasets(unittest.TestCase):
                 data = Dataset([atoms])
             self.assertAlmostEqual(data[0].get_potential_energy(), expected, delta=1e-9)
 
+        atoms.calc = SumCalculator([calculator, EMT()])  # has computed nothing, unlike a part of it
+        with self.assertRaisesRegex(MlffValueError, "no label"):
+            Dataset([atoms])
+
     def test_two_kinds_of_energies(self):
         def labelled(**results):
             atoms = copper(1)[0]

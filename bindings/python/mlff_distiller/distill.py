@@ -26,6 +26,7 @@ from . import _structs as s
 from ._arrays import charge_and_spin, forget_other_conditions, host_array
 from ._bridge import Interrupts, changed_since, check_atoms, doubles, each_atoms, system_from_atoms
 from ._devices import parse_device
+from ._energies import energy_of, force_consistent, warn_if_other
 from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
 from .errors import MlffUnsupportedError, MlffUsageError, MlffWarning
@@ -36,57 +37,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Dataset", "Label", "LabelSummary", "Teacher", "label", "label_with_calculator", "sample", "seeds_from_smiles", "select",
 ]  # fmt: skip
-
-
-def _force_consistent(calculator: Any) -> float | None:
-    """The energy, of the results that a calculator holds, whose derivative the forces are: the free energy where there is one; energy
-    may be extrapolated to 0 K."""
-    from ase.calculators.mixing import LinearCombinationCalculator
-
-    results = calculator.results
-    if results.get("free_energy") is not None:
-        return float(results["free_energy"])
-    if isinstance(calculator, LinearCombinationCalculator):
-        # It has a free energy only where each part offers one, but forces of all parts.
-        mixer = getattr(calculator, "mixer", calculator)  # ASE 3.22 has none
-        parts = [None if part.check_state(calculator.atoms) else _force_consistent(part) for part in mixer.calcs]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts):
-            return float(np.dot(mixer.weights, known))
-    energy = results.get("energy")
-    return None if energy is None else float(energy)
-
-
-def _warn_if_other(energy: float | None, label: float | None) -> bool:
-    """Whether the label is another energy."""
-    if energy is None or label is None or abs(label - energy) <= 1e-6:  # less is rounding of decimals
-        return False
-    import warnings
-
-    text = (
-        "free_energy, to which forces belong, is the label, not energy, which differs; leave free_energy out if energy is meant "
-        "(a calculator that changes the energy of another one changes both)"
-    )
-    warnings.warn(text, MlffWarning, stacklevel=3)
-    return True
-
-
-def _energy_of(atoms: Atoms) -> float:
-    """The energy that is the label."""
-    from ase.calculators.calculator import PropertyNotImplementedError
-    from ase.calculators.mixing import LinearCombinationCalculator
-
-    calculator = atoms.calc
-    found = None
-    try:
-        label = float(atoms.get_potential_energy(force_consistent=True))
-    except (PropertyNotImplementedError, TypeError):  # TypeError: of calculators whose method lacks the argument
-        label = float(atoms.get_potential_energy())
-        if isinstance(calculator, LinearCombinationCalculator):
-            found = _force_consistent(calculator)
-    results = getattr(calculator, "results", {})
-    _warn_if_other(results.get("energy"), results.get("free_energy") if found is None else found)
-    return label if found is None else found
 
 
 # ---- structures ----------------------------------------------------------------------------------------------------
@@ -296,7 +246,7 @@ class Teacher:
             atoms.calc = self.calculator
             shape = (len(atoms), 3)
             doubles(forces, shape)[:] = host_array(atoms.get_forces(), np.float64, shape, "forces")
-            doubles(energy, 1)[0] = _energy_of(atoms)
+            doubles(energy, 1)[0] = energy_of(atoms)
             interrupts.inside = False
             return lib.OK
         except Exception as error:  # this structure's
@@ -522,7 +472,7 @@ def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label
     work.calc = calculator
     # ASE zeroes forces on fixed atoms unless told otherwise; the label is the derivative of the energy.
     forces = host_array(work.get_forces(apply_constraint=False), np.float64, (len(atoms), 3), "forces")
-    row = s.mlff_label(energy=_energy_of(work), energy_deviation=np.nan, force_deviation=np.nan)
+    row = s.mlff_label(energy=energy_of(work), energy_deviation=np.nan, force_deviation=np.nan)
     row.forces = forces.ctypes.data
     row.stress[0] = np.nan
     if stress and all(atoms.pbc):
@@ -638,14 +588,14 @@ class Dataset:
 
     def _add_results(self, atoms: Atoms, weight: float, name: str) -> None:
         results = {} if atoms.calc is None else atoms.calc.results
-        energy, label = results.get("energy"), None if atoms.calc is None else _force_consistent(atoms.calc)
+        energy, label = results.get("energy"), None if atoms.calc is None else force_consistent(atoms.calc)
         stress = results.get("stress") if all(atoms.pbc) else None
         self.add(atoms, float("nan") if label is None else label, results.get("forces"), stress, weight)
         if label is None:
             return
         told = self._first_free and self._first_alone
         has_free = results.get("free_energy") is not None
-        if _warn_if_other(energy, label) or (energy is None and has_free):
+        if warn_if_other(energy, label) or (energy is None and has_free):
             self._first_free = self._first_free or name
         elif not has_free:
             self._first_alone = self._first_alone or name
