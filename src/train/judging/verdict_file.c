@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT
 // verdict_file.c: a verdict as JSON.
 #include <math.h>
+#include <string.h>
 
 #include "train/fitting/train_record.h"
 #include "verdict.h"
+
+static bool has_speed(const mlff_verdict *verdict)
+{
+    for (int k = 0; k < verdict->n_bars; k++)
+        if (strcmp(verdict->bars[k].name, "speed") == 0) return true;
+    return false;
+}
 
 mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
 {
@@ -17,7 +25,7 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
     record_integer(&text, false, "seed", (int64_t)o->seed);
     record_number(&text, false, "timestep_fs", o->timestep_fs);
     record_number(&text, false, "temperature_k", o->temperature_kelvin);
-    record_number(&text, false, "speed_s", o->speed_s);
+    if (has_speed(verdict)) record_number(&text, false, "speed_s", o->speed_s);
     record_number(&text, false, "teacher_force_deviation_ev_per_angstrom", verdict->teacher_spread);
     if (isfinite(verdict->stress_error)) record_number(&text, false, "stress_mae_ev_per_angstrom3", verdict->stress_error);
     base_text_add(&text, ",\n  \"force_mae_by_element_ev_per_angstrom\": {");
