@@ -131,6 +131,10 @@ void base_sort(double *values, size_t n);
 /* Slope of y against x, ascending (NULL: 0, 1, 2 …), by least squares, with the half width of its 95 % interval by the jackknife
  * over `blocks` (3 to 10) parts of as many points, so that correlated residuals do not shrink it. n >= 2 blocks. */
 void base_slope(const double *x, const double *y, int64_t n, int blocks, double *slope_out, double *half_width_out);
+/* The same slope where noise may accumulate, as the errors of a conserved energy do: the interval of the given confidence (0.95) allows for
+ * noise with short correlation and a random walk, mixed as the residuals of twenty parts make likely. n >= BASE_DRIFT_LEAST. */
+enum { BASE_DRIFT_LEAST = 20 };
+void base_drift(const double *x, const double *y, int64_t n, double confidence, double *slope_out, double *half_width_out);
 
 /* Counter-based random numbers (Philox 4x32-10, Salmon et al. 2011, doi:10.1145/2063384.2063405): value i of stream
  * (seed, stream) never depends on what was drawn before. */

@@ -129,6 +129,24 @@ static void test_benchmark(void **state)
     assert_int_equal(mlff_benchmark(NULL, &c, 0, 1, times, &s), MLFF_ERR_USAGE);
 }
 
+// A conserved energy takes a random walk: each step adds an error of its own. The interval covers the planted drift nevertheless.
+static void test_drift_of_a_random_walk(void **state)
+{
+    (void)state;
+    enum { TRIALS = 200, N = 1000 };
+    static md_drift drift;
+    int covered = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        double slope, half, energy = -1e5;
+        memset(&drift, 0, sizeof drift);
+        for (int k = 0; k < N; k++)
+            md_drift_add(&drift, energy += 1e-3 * (0.01 + base_random_normal(3, (uint64_t)trial, (uint64_t)k)), 1);
+        md_drift_slope(&drift, &slope, &half);
+        covered += fabs(slope - 1e-5) <= half;
+    }
+    if (covered < 180) fail_msg("the 95 %% interval covers %d of %d", covered, TRIALS); // 190 ± 3
+}
+
 // The slope of mlff md: pieces of a run on a GPU are short at first and end with lines of the table. Those of the CPU are one step each,
 // more than there is room for.
 static void test_drift_of_unequal_pieces(void **state)
@@ -154,6 +172,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_drift_of_unequal_pieces),
+        cmocka_unit_test(test_drift_of_a_random_walk),
         cmocka_unit_test(test_of_a_known_list),
         cmocka_unit_test(test_outliers_are_labelled_and_kept),
         cmocka_unit_test(test_of_one_value),

@@ -6,8 +6,6 @@
 
 #include "base/base.h"
 
-enum { BLOCKS = 10 };
-
 void md_drift_add(md_drift *drift, double energy, int64_t n_steps)
 {
     if (drift->interval == 0) drift->interval = n_steps;
@@ -32,5 +30,5 @@ void md_drift_add(md_drift *drift, double energy, int64_t n_steps)
 void md_drift_slope(const md_drift *drift, double *slope_out, double *half_width_out)
 {
     *slope_out = *half_width_out = NAN;
-    if (drift->n >= 2 * BLOCKS) base_slope(drift->step, drift->value, drift->n, BLOCKS, slope_out, half_width_out);
+    if (drift->n >= BASE_DRIFT_LEAST) base_drift(drift->step, drift->value, drift->n, 0.95, slope_out, half_width_out);
 }

@@ -61,12 +61,9 @@ double analysis_distance(const double *a, const double *b, int n)
 
 analysis_slope analysis_drift(const double *values, int64_t n, double limit)
 {
-    // Student's t of 9 degrees of freedom for 99 % over that for 95 %: a run is looked at up to three times, and 95 % told 6 of 100 wrong.
-    static const double WIDER = 3.250 / 2.262;
     analysis_slope drift = {NAN, NAN, false};
-    if (n < 20) return drift;
-    base_slope(NULL, values, n, 10, &drift.slope, &drift.half);
-    drift.half *= WIDER;
+    if (n < BASE_DRIFT_LEAST) return drift;
+    base_drift(NULL, values, n, 0.99, &drift.slope, &drift.half); // a run is looked at up to three times
     drift.decided = fabs(drift.slope) + drift.half <= limit || fabs(drift.slope) - drift.half > limit;
     return drift;
 }
