@@ -256,8 +256,9 @@ typedef struct mlff_vibrations {
     double zero_point_energy;    /* eV, half the sum over the real frequencies */
     double largest_force;        /* eV/Å, on an atom that may move */
 } mlff_vibrations;
-/* By central differences of the forces, `step` Å to each side, 6 computations for each atom that may move. Fixed atoms do not move, and
- * then nothing is left out. Warns if the forces are not the derivative of the energy: their derivatives are made symmetric. Free with
+/* By central differences of the forces, `step` Å to each side, 12 computations for each atom that may move, half of them along the modes
+ * with twice the step. Fixed atoms do not move, and then nothing is left out. Warns of wavenumbers that depend on the step, as where the
+ * energy has a kink, and if the forces are not the derivative of the energy: their derivatives are made symmetric. Free with
  * mlff_vibrations_free. Fails with MLFF_ERR_LIMIT for more than 400 atoms that may move,
  * MLFF_ERR_USAGE for a step that is not between 1e-6 and 0.5 or if no atom may move, MLFF_ERR_UNSUPPORTED for a model without forces,
  * MLFF_ERR_MEMORY, and as mlff_evaluator_compute. */

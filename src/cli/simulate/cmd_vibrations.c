@@ -90,7 +90,8 @@ static void print_table(const cli_setup *setup, const mlff_system *system, const
         else
             printf("%6d %12.2f %12.3f %12.3f %12.3f\n", k + 1, w, MEV_CM * w, THZ_CM * w, 1e3 / (THZ_CM * w));
     }
-    if (n_imaginary > 0) printf("\n%d imaginary: a saddle point, or a structure that is not relaxed\n", n_imaginary);
+    if (n_imaginary > 0)
+        printf("\n%d imaginary: a saddle point, a structure that is not relaxed, or a kink of the energy\n", n_imaginary);
 }
 
 static int run_vibrations(cli_arguments *arguments)
