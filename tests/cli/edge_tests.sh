@@ -327,6 +327,12 @@ test_analyze_one_pair() {
     run 0 analyze pair.xyz --geometry
     says '^H-H +1 +0.74 Å +- +0.74 Å' && says ': 1 neighbor up to there'
     ! grep -q nan out || fail "a number that is none is printed"
+    local k
+    for k in $(seq 100); do printf '1\nLattice="5 0 0 0 5 0 0 0 5" pbc="T T T"\nHe %s 0 0\n' "$k.1"; done >atom.xyz
+    run 0 analyze atom.xyz --frame-time 1 --json # one atom: no pairs, but it moves
+    value out msd.diffusion_cm2_per_s >number || fail "no diffusion of one atom"
+    run 2 analyze atom.xyz --pair He-He
+    says 'no pair of these elements' err
 }
 
 # headed STATUS ARGUMENTS…: a command whose reader leaves after its first line ends by SIGPIPE (141) and says nothing.

@@ -96,6 +96,12 @@ class TestAnalyze(unittest.TestCase):
         with self.assertRaisesRegex(MlffError, "Atoms have their elements"):
             analyze([read(paths[0])], frame_fs=0.5, topology=paths[0])
 
+    def test_one_atom_in_a_cell(self):
+        frames = [Atoms("He", [(0.1 * k, 0, 0)], cell=[5, 5, 5], pbc=True) for k in range(100)]
+        found = analyze(frames, frame_fs=1.0)
+        self.assertIsNone(found.rdf)
+        self.assertAlmostEqual(found.msd[0], 0.01)
+
     def test_refused(self):
         frames = oscillator(4)
         for options, text in (

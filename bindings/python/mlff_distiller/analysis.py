@@ -231,7 +231,7 @@ class _Accumulators:
 
     def begin(self, address: int, geometry: bool) -> None:
         system = s.mlff_system.from_address(address)
-        if all(system.periodic) or self.pair:
+        if (all(system.periodic) and system.n_atoms > 1) or self.pair:
             lib.core.mlff_rdf_create(self.reach, self.n_bins, *(self.pair or (0, 0)), byref(self.rdf))
         if geometry:
             lib.core.mlff_geometry_create(address, byref(self.geometry))

@@ -48,7 +48,8 @@ static mlff_status begin(analysis *run, const mlff_system *system, const int ele
 {
     mlff_status status = MLFF_OK;
     const bool has_cell = system->periodic[0] && system->periodic[1] && system->periodic[2];
-    if (has_cell || run->pair) MLFF_TRY(mlff_rdf_create(run->range, run->n_bins, elements[0], elements[1], &run->rdf));
+    if ((has_cell && system->n_atoms > 1) || run->pair)
+        MLFF_TRY(mlff_rdf_create(run->range, run->n_bins, elements[0], elements[1], &run->rdf));
     if (run->with_geometry) MLFF_TRY(mlff_geometry_create(system, &run->geometry));
     if (isnan(run->frame_fs)) return MLFF_OK;
     MLFF_TRY(mlff_msd_create(run->frame_fs, elements[2], &run->msd));
