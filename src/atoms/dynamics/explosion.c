@@ -52,6 +52,12 @@ mlff_status dynamics_guard_check(mlff_dynamics *dynamics)
     const int64_t n_steps = dynamics->step - dynamics->guard_step;
     const double change = energy - dynamics->guard_energy, windows = fmax(1.0, (double)n_steps / WINDOW);
     const int atom = hottest_atom(system, &hot), n_free = dynamics_count_free(system);
+    if (!isfinite(change))
+        return mlff_fail(
+            MLFF_ERR_UNSTABLE,
+            "step %lld: the simulation has exploded: the conserved energy is not finite any more; halve the timestep "
+            "(now %g fs) or relax the start",
+            (long long)dynamics->step, dynamics->options.timestep_fs);
     if (!(fabs(change) <= EXPLODED * windows * n_free) || (hot > HOT && !(fabs(change) <= LOST * windows)))
         return mlff_fail(MLFF_ERR_UNSTABLE,
                          "step %lld: the simulation has exploded: the conserved energy changed by %.3g eV within %lld step%s; "

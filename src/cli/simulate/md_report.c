@@ -128,15 +128,17 @@ void md_warn_if_absurd(const simulation *run)
 void md_print_summary(simulation *run, bool partial)
 {
     double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
-    double rate = seconds > 0 ? n / seconds : 0, ns_per_day = rate * run->options.timestep_fs * 0.0864;
+    double rate = n > 0 && seconds > 0 ? n / seconds : NAN, ns_per_day = rate * run->options.timestep_fs * 0.0864;
     double temperature = mean_temperature(run), slope, half;
     drift_slope(run, &slope, &half);
     mlff_evaluator_info info;
     mlff_evaluator_info_get(run->setup.evaluator, &info);
     if (run->table) {
-        printf("\n%" PRId64 " step%s%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
-               base_plural(run->n_done), partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate,
-               n > 0 ? 1e3 * seconds / n : 0.0, ns_per_day);
+        printf("\n%" PRId64 " step%s%s", run->n_done, base_plural(run->n_done),
+               partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "");
+        if (run->n_done > 0)
+            printf(" in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day", seconds, rate, 1e3 * seconds / n, ns_per_day);
+        putchar('\n');
         printf("mean temperature %.2f K", temperature);
         if (run->resident && run->n_states) printf(" (of %" PRId64 " state%s)", run->n_states, base_plural(run->n_states));
         if (isfinite(slope))
