@@ -81,6 +81,18 @@ test_interrupt_runs() {
     ! pgrep -f "only$$.safetensors" >/dev/null || fail "the run's process goes on"
     wait $process
     is $? 130 "exit status"
+    # A run that dies of the signal, as one that does not catch it yet, is interrupted too.
+    "$mlff" profile "only$$.safetensors" --system silicon --n-atoms 8 --runs 3 --n-steps 100000000 --device cpu \
+        >out 2>err </dev/null &
+    process=$!
+    local child=
+    for wait in $(seq 200); do child=$(pgrep -P $process) && break; sleep 0.05; done
+    kill -STOP "$child"
+    kill -TERM $process
+    kill -KILL "$child"
+    wait $process
+    is $? 130 "exit status where the run was killed"
+    says 'interrupted before a run was whole' err
     # What a command of compare --run started ends as well.
     "$mlff" compare --run "sleep 77$$; true" --run true >out 2>err </dev/null &
     process=$!

@@ -96,7 +96,8 @@ mlff_status profile_child(const cli_arguments *arguments, const char *const *ext
     child_command(arguments, extra, path, argv, made);
     cli_progress("profile: %s", what);
     MLFF_TRY(run_child(argv, what, is_optional, &code));
-    if (code == CLI_INTERRUPTED) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during %s", what);
+    // A run that is ended before it catches signals dies by this one.
+    if (code == CLI_INTERRUPTED || (code != CLI_GOOD && cli_interrupted())) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during %s", what);
     if (code != CLI_GOOD && access(path, R_OK) != 0) // a leak is a failure that leaves a report
         MLFF_FAIL(MLFF_ERR_CALLBACK, "%s ended with exit status %d; its own message is above", what, code);
     MLFF_TRY(mlff_profile_load(path, profile_out));
