@@ -93,6 +93,29 @@ test_interrupt_runs() {
     wait $process
     is $? 130 "exit status where the run was killed"
     says 'interrupted before a run was whole' err
+    # A later run that fails, or is interrupted, costs none of those before it.
+    local kind count
+    for kind in runs sizes; do
+        rm -f kept.json
+        local more="--runs 200 --n-steps 3000"
+        [ $kind = sizes ] && more="--system-sizes $(seq -s, 8 8 400) --n-steps 1000"
+        # shellcheck disable=SC2086
+        "$mlff" profile "only$$.safetensors" --system silicon --device cpu $more -o kept.json >out 2>err </dev/null &
+        process=$!
+        count=0
+        local last=
+        for wait in $(seq 4000); do # the third run of its own
+            child=$(pgrep -P $process) && [ "$child" != "$last" ] && last=$child && count=$((count + 1))
+            [ $count = 3 ] && break
+            sleep 0.01
+        done
+        [ $kind = runs ] && kill -KILL "$child"
+        [ $kind = sizes ] && kill -TERM $process
+        wait $process
+        is $? $([ $kind = runs ] && echo 1 || echo 130) "exit status of $kind"
+        [ -s kept.json ] || fail "nothing is kept of $kind"
+    done
+    says 'interrupted at [0-9]+ atoms; what is smaller is reported' err
     # What a command of compare --run started ends as well.
     "$mlff" compare --run "sleep 77$$; true" --run true >out 2>err </dev/null &
     process=$!

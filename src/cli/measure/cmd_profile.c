@@ -251,7 +251,9 @@ static int run_many(cli_arguments *arguments, const request *wanted)
         fputs(text, stdout);
         profile_runs_print(profiles, n);
     }
-    if (n < wanted->n_runs) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d runs; these are kept", n, wanted->n_runs);
+    if (n < wanted->n_runs)
+        MLFF_FAIL(cli_interrupted() ? MLFF_ERR_INTERRUPTED : MLFF_ERR_CALLBACK, "%s after %d of %d runs; these are kept",
+                  cli_interrupted() ? "interrupted" : "a run failed", n, wanted->n_runs);
 done:
     mlff_text_free(text);
     profile_runs_free(profiles, n);
@@ -271,7 +273,7 @@ static int run_sizes(cli_arguments *arguments, const request *wanted, const char
     if (!wanted->json && !wanted->quiet) profile_sizes_print(profiles, n);
 done:
     profile_runs_free(profiles, n);
-    return cli_exit(status);
+    return status == MLFF_OK && cli_interrupted() ? CLI_INTERRUPTED : cli_exit(status);
 }
 
 // The command line as given, quoted for a shell, behind a tool's own.

@@ -97,7 +97,8 @@ mlff_status profile_child(const cli_arguments *arguments, const char *const *ext
     cli_progress("profile: %s", what);
     MLFF_TRY(run_child(argv, what, is_optional, &code));
     // A run that is ended before it catches signals dies by this one.
-    if (code == CLI_INTERRUPTED || (code != CLI_GOOD && cli_interrupted())) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during %s", what);
+    if (code == CLI_INTERRUPTED || (code != CLI_GOOD && cli_interrupted()))
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during %s", what);
     if (code != CLI_GOOD && access(path, R_OK) != 0) // a leak is a failure that leaves a report
         MLFF_FAIL(MLFF_ERR_CALLBACK, "%s ended with exit status %d; its own message is above", what, code);
     MLFF_TRY(mlff_profile_load(path, profile_out));
@@ -118,11 +119,11 @@ mlff_status profile_runs(const cli_arguments *arguments, int n_runs, mlff_profil
         char what[64];
         snprintf(what, sizeof what, "run %d of %d", n + 1, n_runs);
         status = profile_child(arguments, NULL, what, false, &profiles[n]);
-        if (status == MLFF_ERR_INTERRUPTED) break;
+        if (status == MLFF_ERR_INTERRUPTED || (status == MLFF_ERR_CALLBACK && n > 0)) break;
         if (status != MLFF_OK) goto done;
     }
-    status = MLFF_OK;
     if (n == 0) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted before a run was whole");
+    status = MLFF_OK;
     *profiles_out = profiles;
     *n_out = n;
     profiles = NULL;
@@ -178,6 +179,7 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
             break;
         }
         if (status == MLFF_ERR_INTERRUPTED && n > 0) {
+            cli_say("interrupted at %s atoms; what is smaller is reported", number);
             status = MLFF_OK;
             break;
         }
