@@ -110,6 +110,7 @@ typedef struct profile_stage {
 struct mlff_profile {
     mlff_profile_summary summary; /* strings are the fields below */
     char *name, *model_name, *device, *system_size, *timestamp, *notes, *trajectory;
+    double mean_atoms; /* of the steps; 0 where all have the same number */
 
     double *latency_ms; /* [n_latency]; entry i is of step i * latency_every */
     int64_t n_latency, latency_every;
@@ -170,6 +171,8 @@ mlff_status profile_add_split(mlff_profile *profile);
 /* The last row: its mean is by definition what the others leave of the step; so is its median where it was not measured (NaN), so that
  * slow steps do not count as a part of all steps. */
 mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms);
+/* Atoms of a step on average. */
+double profile_atoms(const mlff_profile *profile);
 /* Fills summary, shares, verdicts and recommendations from what was measured or read. Called once. */
 mlff_status profile_derive(mlff_profile *profile);
 bool profile_untrained(const mlff_profile *profile);

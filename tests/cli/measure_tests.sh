@@ -25,6 +25,14 @@ test_profile() {
     run 0 profile model.safetensors two.xyz --n-steps 10 --device cpu --precision float64 --threads 1
     says 'file trajectory'
     run 0 profile model.safetensors two.xyz --trajectory thermal --n-steps 5
+    (cat water.xyz && printf '1\n\nO 0 0 0\n') >mixed.xyz # times an atom are of the atoms of all steps
+    run 0 profile model.safetensors mixed.xyz --n-steps 10 -o mixed.json
+    says 'O and others: .* on cpu, 1 to [0-9]+ atoms, [0-9.]+ on average'
+    awk -v atoms="$(value mixed.json mean_atoms)" -v first="$(value mixed.json n_atoms)" -v an_atom="$(value mixed.json us_per_atom)" \
+        -v mean="$(value mixed.json mean_latency_ms)" \
+        'BEGIN { exit !(atoms == (first + 1) / 2 && an_atom * atoms / (1000 * mean) > 0.999 && an_atom * atoms / (1000 * mean) < 1.001) }' ||
+        fail "the time an atom is not that of the mean number of atoms"
+    run 0 report mixed.json -o mixed.html
     run 0 profile model.safetensors --n-steps 5
     says 'silicon, 64 atoms'
     model --elements H,O

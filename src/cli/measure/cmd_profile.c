@@ -359,7 +359,8 @@ static int run(cli_arguments *arguments)
     wanted.options.progress = on_progress;
     wanted.options.progress_context = &progress;
     if (!wanted.json && !wanted.quiet)
-        cli_print("%s: %s; %s trajectory, %s, %s\n", name, input.text, trajectories[wanted.kind], setup.device, setup.precision);
+        cli_print("%s: %s%s; %s trajectory, %s, %s\n", name, input.text, wanted.kind == FRAMES ? " in the first frame" : "",
+                  trajectories[wanted.kind], setup.device, setup.precision);
     fflush(stdout);
     measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
     cli_progress_clear();

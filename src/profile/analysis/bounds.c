@@ -8,7 +8,7 @@
 mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads)
 {
     ceilings *c = &profile->ceilings;
-    const mlff_work_size size = {1.0, profile->summary.n_atoms, profile->summary.mean_pairs};
+    const mlff_work_size size = {1.0, profile_atoms(profile), profile->summary.mean_pairs};
     bool any = false;
     if (!callable->stage_work || size.n_pairs < 0.0 || !profile->stages_measured) return MLFF_OK;
     for (int i = 0; i < profile->n_stages && i < callable->n_stages; i++) {

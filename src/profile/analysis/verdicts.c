@@ -21,7 +21,7 @@ static mlff_status judge_mean(mlff_profile *profile)
 {
     char text[256];
     double mean_ms = profile->summary.latency_ms.mean;
-    int n_atoms = profile->summary.n_atoms;
+    const int n_atoms = (int)lround(profile_atoms(profile));
     mlff_verdict verdict = {"student mean ≤ 1 ms at 64 atoms", mean_ms, 1.0, "ms", mean_ms <= 1.0, NULL};
     if (n_atoms < 51 || n_atoms > 77) { // 64 ± 20 %
         verdict.passed = -1;
@@ -76,7 +76,7 @@ static mlff_status judge_atoms(mlff_profile *profile)
     double value = profile->summary.us_per_atom;
     mlff_verdict verdict = {"student < 10 µs/atom", value, 10.0, "µs/atom", value < 10.0, NULL};
     base_format(text, sizeof text, "%.4g µs per atom and step%s", value,
-                profile->summary.n_atoms < 51 ? "; with so few atoms the fixed cost of a step weighs most" : "");
+                profile_atoms(profile) < 51 ? "; with so few atoms the fixed cost of a step weighs most" : "");
     return add(profile, verdict, text);
 }
 

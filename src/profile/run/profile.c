@@ -352,6 +352,9 @@ uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const p
     }
     if (n_growths > r->n_growths && r->n_growths >= 0) tags |= TAG_GROWTH;
     r->pairs_sum += (double)n_pairs;
+    r->atoms_sum += r->n_atoms;
+    if (r->step.n == 0 || r->n_atoms < r->least_atoms) r->least_atoms = r->n_atoms;
+    if (r->n_atoms > r->most_atoms) r->most_atoms = r->n_atoms;
     r->n_pairs = n_pairs;
     r->n_rebuilds = n_rebuilds;
     r->n_growths = n_growths;

@@ -242,6 +242,11 @@ bool profile_untrained(const mlff_profile *profile)
     return false;
 }
 
+double profile_atoms(const mlff_profile *profile)
+{
+    return profile->mean_atoms > 0 ? profile->mean_atoms : profile->summary.n_atoms;
+}
+
 mlff_status profile_derive(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -256,7 +261,8 @@ mlff_status profile_derive(mlff_profile *profile)
     summary->notes = profile->notes;
     summary->memory_delta_gb = summary->memory_final_gb - summary->memory_initial_gb;
     summary->memory_stable = isnan(summary->memory_delta_gb) ? -1 : summary->memory_delta_gb * 1024.0 < 10.0;
-    summary->us_per_atom = summary->n_atoms > 0 ? mean_ms * 1000.0 / summary->n_atoms : 0.0;
+    const double atoms = profile_atoms(profile);
+    summary->us_per_atom = atoms > 0 ? mean_ms * 1000.0 / atoms : 0.0;
     double timestep = isfinite(profile->timestep_fs) ? profile->timestep_fs : 1.0;
     summary->ns_per_day = summary->steps_per_second * timestep * 1e-6 * 86400.0;
 

@@ -46,7 +46,8 @@ typedef struct run {
     int64_t slow_step;
     series step, with_rebuild, without, integrate, unattributed, *stages;
     double warmup_first, warmup_sum;
-    double pairs_sum;
+    double pairs_sum, atoms_sum;
+    int least_atoms, most_atoms;                                           /* of the steps that are measured */
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
     int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
     double typical_ns, pace_ns;         /* of a step, followed as it goes; of the core at its best */

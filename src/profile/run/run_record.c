@@ -199,6 +199,14 @@ mlff_status record_times(run *r, mlff_profile *profile)
     }
     summary->total_time_s = r->step.mean * (double)r->step.n * 1e-9;
     summary->steps_per_second = r->step.mean > 0.0 ? 1e9 / r->step.mean : 0.0;
+    if (r->least_atoms < r->most_atoms) {
+        char text[256];
+        profile->mean_atoms = r->atoms_sum / (double)r->step.n;
+        snprintf(text, sizeof text, "%d to %d atoms, %.4g on average", r->least_atoms, r->most_atoms, profile->mean_atoms);
+        if ((status = profile_set(&profile->system_size, text)) != MLFF_OK) return status;
+        snprintf(text, sizeof text, "%.240s and others", profile->name); // it has the formula of the first frame
+        if (!r->options.name && (status = profile_set(&profile->name, text)) != MLFF_OK) return status;
+    }
     summary->mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)r->step.n : -1.0;
     summary->n_rebuilds = r->n_rebuilds >= 0 ? r->n_rebuilds - r->first_rebuilds : -1;
     profile->n_growths = r->n_growths >= 0 ? r->n_growths - r->first_growths : -1;

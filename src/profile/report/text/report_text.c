@@ -165,7 +165,7 @@ static void write_stages(text_page *p, const mlff_profile *profile)
                       isnan(s->stress_time_ms) ? "– (not measured)" : profile_time_text(s->stress_time_ms, stress));
     if (s->mean_pairs >= 0.0)
         page_wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbors an atom).", s->mean_pairs,
-                      s->n_atoms > 0 ? s->mean_pairs / s->n_atoms : 0.0);
+                      profile_atoms(profile) > 0 ? s->mean_pairs / profile_atoms(profile) : 0.0);
     if (s->n_rebuilds >= 0)
         page_wrappedf(p, "", "The neighbor list was rebuilt in %lld of %lld step%s (%.1f %%); buffers grew %lld time%s.",
                       (long long)s->n_rebuilds, (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
