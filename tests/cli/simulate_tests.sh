@@ -92,6 +92,9 @@ test_analyze() {
     is "$(value out vdos.wavenumber_per_cm.0)" 0 "first wavenumber"
     run 0 analyze run.extxyz --frame-time 5 --element O --json
     says 'warning: the frames are 0.5 fs apart by their own times .*, and 5 fs by --frame-time' err
+    (cat run.extxyz && sed 's/time_fs=[0-9.]*/time_fs=60/' run.extxyz | head -11) >gap.extxyz
+    run 0 analyze gap.extxyz --frame-time 0.5 --json
+    says 'warning: the frames are 0.5 to 5 fs apart .*equal intervals' err
     run 0 analyze run.extxyz --geometry --html page.html
     says 'energy: mean -4[0-9.]* eV'
     says '^H-O  *1  *0.9'
@@ -129,6 +132,7 @@ test_analyze_formats() {
     run 0 analyze box.extxyz --frame-time 0.5 --pair O-H --range 3 --json && cp out liquid
     for suffix in lammpstrj dcd nc; do
         run 0 analyze run.$suffix --topology run.extxyz --frame-time 0.5 --geometry --json
+        [ ! -s err ] || fail "a warning of run.$suffix: $(cat err)" # the topology has a time, frames of NetCDF their own
         alike molecule out n_frames msd.msd_angstrom2.0 msd.msd_angstrom2.9 geometry.0.mean geometry.3.standard_deviation
         [ $suffix = dcd ] || alike molecule out temperature.mean_kelvin
         run 0 analyze run.$suffix --topology ethanol --geometry # of --system
@@ -137,6 +141,8 @@ test_analyze_formats() {
         "$mlff" analyze - --topology box.extxyz --frame-time 0.5 >out 2>err <box.$suffix || fail "box.$suffix from a pipe"
         says '^21 frames|21 frames'
     done
+    run 0 analyze run.nc --topology run.extxyz --frame-time 5
+    says 'the frames are 0.5 fs apart by their own times .*, and 5 fs by --frame-time' err
     run 0 analyze box.lammpstrj --pair O-H --range 3 # has its elements
     run 2 analyze run.dcd --frame-time 1
     says 'run.dcd: a DCD names no elements; .* as topology' err

@@ -14,7 +14,7 @@ enum { NC_FLOAT = 5, NC_DOUBLE = 6, NC_DIMENSION = 10, NC_VARIABLE = 11, NC_ATTR
 enum { MAX_DIMENSIONS = 256, MAX_VARIABLES = 1024, MAX_ATTRIBUTES = 4096, MAX_RANK = 16, NAME_BYTES = 64, MAX_NAME = 1024 };
 #define MAX_BYTES ((uint64_t)1 << 40) /* of a variable's frame, or an attribute */
 #define FS_PER_PS 1e3
-enum { COORDINATES, VELOCITIES, CELL_LENGTHS, CELL_ANGLES, N_FIELDS };
+enum { COORDINATES, VELOCITIES, CELL_LENGTHS, CELL_ANGLES, TIME, N_FIELDS };
 
 typedef struct field {
     uint64_t begin; // from the begin of a frame, once the header was read
@@ -230,14 +230,22 @@ static mlff_status use_variable(const header *head, const variable *of, netcdf_l
     } known[N_FIELDS] = {{"coordinates", "angstrom", 3},
                          {"velocities", "angstrom/picosecond", 3},
                          {"cell_lengths", "angstrom", 2},
-                         {"cell_angles", "degree", 2}};
+                         {"cell_angles", "degree", 2},
+                         {"time", "picosecond", 1}};
     int k = 0;
     while (k < N_FIELDS && strcmp(of->name, known[k].name) != 0) k++;
     if (k == N_FIELDS || !of->of_frames) return MLFF_OK;
-    if (of->rank != known[k].rank || of->shape[of->rank - 1] != 3 || (of->type != NC_FLOAT && of->type != NC_DOUBLE))
+    const bool is_real = of->type == NC_FLOAT || of->type == NC_DOUBLE;
+    const bool of_unit = !of->units[0] || strncasecmp(of->units, known[k].units, strlen(known[k].units)) == 0;
+    if (k == TIME) { // frames without a time are good frames
+        if (of->rank == 1 && is_real && of_unit)
+            layout->fields[k] = (field){.begin = of->begin, .type = (int)of->type, .scale = of->scale};
+        return MLFF_OK;
+    }
+    if (of->rank != known[k].rank || of->shape[of->rank - 1] != 3 || !is_real)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: the variable %s has not the form of AMBER's convention", head->reader->name,
                          of->name);
-    if (of->units[0] && strncasecmp(of->units, known[k].units, strlen(known[k].units)) != 0)
+    if (!of_unit)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: %s in %s, not %s", head->reader->name, of->name, of->units, known[k].units);
     if (k <= VELOCITIES) {
         const uint64_t n = of->shape[1];
@@ -285,7 +293,7 @@ static mlff_status check_layout(const header *head, netcdf_layout *layout)
     for (int k = 0; k < N_FIELDS; k++) {
         field *of = &layout->fields[k];
         if (!of->type) continue;
-        const uint64_t count = k <= VELOCITIES ? 3 * (uint64_t)layout->n_atoms : 3;
+        const uint64_t count = k <= VELOCITIES ? 3 * (uint64_t)layout->n_atoms : k == TIME ? 1 : 3;
         of->begin -= layout->first;
         if (of->begin > layout->frame_bytes || count * type_bytes((uint32_t)of->type) > layout->frame_bytes - of->begin)
             return fail_header(head, "a variable beyond the end of its frame");
@@ -343,6 +351,10 @@ static mlff_status make_system(const mlff_reader *reader, const netcdf_layout *l
     for (size_t i = 0; i < (size_t)layout->n_atoms; i++) {
         triple(&fields[COORDINATES], frame, i, 1, system->positions + 3 * i);
         if (system->velocities) triple(&fields[VELOCITIES], frame, i, 1 / FS_PER_PS, system->velocities + 3 * i);
+    }
+    if (fields[TIME].type) {
+        const double time = number_of(fields[TIME].type, frame + fields[TIME].begin) * fields[TIME].scale * FS_PER_PS;
+        if (isfinite(time)) system->time_fs = time;
     }
     MLFF_TRY(reader_check_frame(reader, system));
     *system_out = system;

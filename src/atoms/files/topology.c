@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // topology.c: elements, masses, fixed atoms, charge and periodic axes for frames of formats that do not hold them.
+#include <math.h>
 #include <string.h>
 
 #include "formats.h"
@@ -19,6 +20,7 @@ mlff_status mlff_reader_set_topology(mlff_reader *reader, const mlff_system *top
     atoms_drop_labels(copy);
     base_free(copy->velocities);
     copy->velocities = NULL;
+    copy->time_fs = NAN;
     mlff_system_destroy(reader->topology);
     reader->topology = copy;
     return MLFF_OK;

@@ -81,19 +81,29 @@ done:
     return status;
 }
 
+typedef struct frame_times {
+    double last_fs, shortest_fs, longest_fs; // of the last frame; intervals
+} frame_times;
+
 // Frames that were written more rarely than the user thinks give other displacements and frequencies.
-static void check_times(const analysis *run, double first_fs, double last_fs)
+static void check_times(const analysis *run, const frame_times *times)
 {
-    const double between = run->n_frames > 1 ? (last_fs - first_fs) / (double)(run->n_frames - 1) : NAN;
-    if (fabs(between - run->frame_fs) > 1e-3 * run->frame_fs)
-        cli_say("warning: the frames are %g fs apart by their own times (time_fs), and %g fs by --frame-time, which is used",
-                between, run->frame_fs);
+    // Times of 32 bits, as in NetCDF, have seven digits.
+    const double rounding = 1e-3 * run->frame_fs + 1e-6 * fabs(times->last_fs);
+    if (!(times->shortest_fs <= times->longest_fs)) return;
+    if (times->longest_fs - times->shortest_fs > rounding)
+        cli_say("warning: the frames are %.4g to %.4g fs apart by their own times (time_fs), and are taken to be %g fs apart "
+                "(--frame-time): displacements and spectra are wrong; give frames at equal intervals",
+                times->shortest_fs, times->longest_fs, run->frame_fs);
+    else if (fabs(times->longest_fs - run->frame_fs) > rounding)
+        cli_say("warning: the frames are %.4g fs apart by their own times (time_fs), and %g fs by --frame-time, which is used",
+                times->longest_fs, run->frame_fs);
 }
 
 static mlff_status read_frames(const cli_arguments *arguments, analysis *run, const int elements[3])
 {
     mlff_status status = MLFF_OK;
-    double first_fs = NAN, last_fs = NAN;
+    frame_times times = {.last_fs = NAN, .shortest_fs = INFINITY, .longest_fs = -INFINITY};
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
     MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
@@ -102,8 +112,9 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
         MLFF_TRY(mlff_reader_next(reader, &system));
         if (!system) break;
         if (run->n_frames == 0) MLFF_TRY(begin(run, system, elements));
-        if (run->n_frames == 0) first_fs = system->time_fs;
-        last_fs = system->time_fs;
+        times.shortest_fs = fmin(times.shortest_fs, system->time_fs - times.last_fs); // NaN of the first frame, or without times
+        times.longest_fs = fmax(times.longest_fs, system->time_fs - times.last_fs);
+        times.last_fs = system->time_fs;
         status = add_frame(run, system);
         if (status != MLFF_OK) MLFF_FAIL(status, "frame %" PRId64 ": %s", run->n_frames, mlff_last_error());
         mlff_system_destroy(system);
@@ -115,7 +126,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
     if (!run->rdf && !run->msd && !run->geometry && run->energy.n == 0 && run->temperature.n == 0)
         MLFF_FAIL(MLFF_ERR_USAGE, "no cell, energies or velocities; --geometry gives bonds, --frame-time displacements");
-    check_times(run, first_fs, last_fs);
+    check_times(run, &times);
 done:
     cli_progress_clear();
     mlff_system_destroy(system);
