@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import unittest
+import warnings
 
 import numpy as np
 import support
@@ -15,7 +16,7 @@ from ase.constraints import FixAtoms
 from ase.io import read, write
 from ase.units import J, _hbar, fs, invcm, s
 
-from mlff_distiller import MlffError, Model, StudentCalculator, analyze, relax, vibrations
+from mlff_distiller import MlffError, MlffWarning, Model, StudentCalculator, analyze, relax, vibrations
 
 ETHANOL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "ethanol.safetensors")
 WAVENUMBER = 1500.0  # 1/cm
@@ -95,6 +96,16 @@ class TestAnalyze(unittest.TestCase):
             analyze(paths[1], frame_fs=0.5, topology=Atoms("H2", [[0, 0, 0], [0, 0, 1]]))
         with self.assertRaisesRegex(MlffError, "Atoms have their elements"):
             analyze([read(paths[0])], frame_fs=0.5, topology=paths[0])
+
+    def test_times_of_frames(self):
+        frames = [Atoms("H2", [(0, 0, 0), (0, 0, 0.74)], info={"time_fs": 10.0 * k}) for k in range(5)]
+        path = support.scratch("times.extxyz")
+        write(path, frames)
+        with self.assertWarnsRegex(MlffWarning, "10 to 10 fs apart .* 5 fs"):
+            analyze(path, frame_fs=5.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            analyze(path, frame_fs=10.0)
 
     def test_one_atom_in_a_cell(self):
         frames = [Atoms("He", [(0.1 * k, 0, 0)], cell=[5, 5, 5], pbc=True) for k in range(100)]

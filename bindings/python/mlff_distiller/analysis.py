@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from ctypes import byref, c_double, c_int, c_void_p
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
-from .errors import MlffFormatError, MlffUsageError
+from .errors import MlffFormatError, MlffUsageError, MlffWarning
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -297,7 +298,8 @@ def analyze(
         reach: Å, of the radial distribution.
         n_bins: of the radial distribution.
         element: whose displacement and spectrum are computed; None: all atoms.
-        frame_fs: fs, the time between two frames; without it there is no displacement, diffusion or spectrum.
+        frame_fs: fs, the time between two frames; without it there is no displacement, diffusion or spectrum. A warning tells where times
+            of the frames differ from it.
         geometry: bonds and angles too; bonds are those of the first frame.
         file_format: of a file; None: by its suffix or content.
         topology: the elements of a DCD, AMBER NetCDF or LAMMPS dump without them: Atoms, or a file whose first frame has the same atoms.
@@ -315,6 +317,7 @@ def analyze(
     gathered = _Accumulators(numbers, reach, n_bins, _element(element) if element else 0, frame_fs)
     energies: list[float] = []
     temperatures: list[float] = []
+    times: list[float] = []
     n_frames = 0
     frames = _systems(trajectory, file_format, topology)
     try:
@@ -325,6 +328,7 @@ def analyze(
             gathered.add(address)
             n_frames += 1
             energies.append(system.label_energy)
+            times.append(system.time_fs)
             temperatures.append(lib.core.mlff_system_temperature(address))
         if n_frames == 0:
             raise MlffFormatError("the input holds no frame")
@@ -333,6 +337,14 @@ def analyze(
     finally:
         frames.close()  # type: ignore[attr-defined]
         gathered.close()
+    if frame_fs is not None and len(times) > 1 and np.isfinite(times).all():
+        intervals = np.diff(times)
+        if np.abs(intervals - frame_fs).max() > 1e-3 * frame_fs + 1e-6 * abs(times[-1]):
+            warnings.warn(
+                f"the frames are {intervals.min():.4g} to {intervals.max():.4g} fs apart by their own times, and are taken to be {frame_fs:g} fs apart (frame_fs)",
+                MlffWarning,
+                stacklevel=2,
+            )
     # A series is of all frames or of none.
     found.energies = np.array(energies) if np.isfinite(energies).all() else None
     found.temperatures = np.array(temperatures) if np.isfinite(temperatures).all() else None
