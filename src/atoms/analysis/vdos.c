@@ -91,9 +91,13 @@ mlff_status mlff_vdos_get(const mlff_vdos *vdos, double *wavenumber, double *den
     if (n == 0) return MLFF_OK;
     double *blocks = base_alloc((size_t)BLOCKS * (size_t)n, sizeof *blocks, "a density of states");
     if (!blocks) return MLFF_ERR_MEMORY;
-    for (int b = 0; b < BLOCKS; b++)
+    for (int b = 0; b < BLOCKS; b++) {
+        double *block = blocks + (size_t)b * (size_t)n;
         MLFF_TRY(spectrum_of(vdos->velocities + (size_t)(b * length) * 3 * (size_t)vdos->n_chosen, length, vdos->masses,
-                             vdos->n_chosen, vdos->frame_fs, n, blocks + (size_t)b * (size_t)n, &step));
+                             vdos->n_chosen, vdos->frame_fs, n, block, &step));
+        const double area = 1 - 0.5 * block[0]; // the first point stands for half an interval
+        for (int k = 0; k < n; k++) block[k] /= area;
+    }
     for (int k = 0; k < n; k++) {
         double mean = 0, squares = 0;
         for (int b = 0; b < BLOCKS; b++) mean += blocks[b * n + k] / BLOCKS;
