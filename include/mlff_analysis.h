@@ -36,7 +36,7 @@ MLFF_API mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system);
 MLFF_API void mlff_msd_get(const mlff_msd *msd, int n_lags, double *values);
 /* Diffusion coefficient, Å²/fs (× 0.1: cm²/s), from the slope of the displacement between a tenth and a half of the length of each
  * of five blocks of the run; mean and half width of its 95 % interval (Student's t, 4 degrees of freedom). NaN with fewer than 100
- * frames. The motion of the center of mass is not removed. */
+ * frames. Warns where the displacement does not grow linearly with time. The motion of the center of mass is not removed. */
 MLFF_API void mlff_msd_diffusion(const mlff_msd *msd, double *diffusion_out, double *half_width_out);
 MLFF_API void mlff_msd_destroy(mlff_msd *msd);
 
