@@ -22,6 +22,12 @@ test_md() {
     run 0 md model.safetensors a.extxyz --n-steps 2 --every 1 -o -
     says '^8$' && says 'Lattice'
     grep -aq 'steps/s' out && fail "the table is among the frames"
+    # A run that waits for its output tells how long it took with it.
+    mkfifo slow.extxyz
+    (sleep 1 && cat) <slow.extxyz >frames &
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 200 --every 1 -o slow.extxyz
+    wait
+    says '^200 steps in .* ns/day; with output [1-9][0-9.]* s, '
     # A run that cannot be believed ends with a warning that names the remedy; a good one with none.
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100
     [ ! -s err ] || fail "a good run warns"

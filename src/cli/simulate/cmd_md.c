@@ -237,6 +237,7 @@ static mlff_status steps(simulation *run)
     cli_progress_clear();
     if (run->checkpoint) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
 done:
+    run->wall_ns = mlff_clock_ns() - begun_ns;
     return status;
 }
 

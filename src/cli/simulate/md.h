@@ -22,7 +22,7 @@ typedef struct simulation {
     bool table, to_json, thermalize;
     cli_json json;
     mlff_dynamics_state first, last;
-    int64_t step_ns; // spent in steps, output left out
+    int64_t step_ns, wall_ns; // spent in steps; with output
     char integrated_on[80];
     bool resident;                 // on GPUs, from where the atoms come at the end of a piece only
     bool in_domains;               // on several

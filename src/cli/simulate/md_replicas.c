@@ -31,7 +31,7 @@ typedef struct replicas_run {
     const md_replicas_task *task;
     mlff_replicas *together;
     replica *each; // [task->n]
-    int64_t n_done, piece, step_ns;
+    int64_t n_done, piece, step_ns, wall_ns;
     int64_t sample_every; // steps between the states that means and slopes are of
     int n_running;
     bool unseen;
@@ -269,8 +269,12 @@ static double rate(const replicas_run *run)
 
 static void print_summary(const replicas_run *run)
 {
-    printf("\n%" PRId64 " step%s of %d replica%s in %.3f s: %.0f structure-steps/s\n", run->n_done, base_plural(run->n_done),
+    printf("\n%" PRId64 " step%s of %d replica%s in %.3f s: %.0f structure-steps/s", run->n_done, base_plural(run->n_done),
            run->task->n, base_plural(run->task->n), (double)run->step_ns * 1e-9, rate(run));
+    if ((double)run->wall_ns > 1.05 * (double)run->step_ns)
+        printf("; with output %.3f s, %.0f structure-steps/s", (double)run->wall_ns * 1e-9,
+               rate(run) * (double)run->step_ns / (double)run->wall_ns);
+    putchar('\n');
     printf("%8s %20s %10s %10s %26s\n%8s %20s %10s %10s %26s\n", "replica", "seed", "T asked", "mean T", "drift (95 %)", "", "",
            "K", "K", "meV/atom/ps");
     for (int k = 0; k < run->task->n; k++) {
@@ -317,6 +321,7 @@ static void print_json(const replicas_run *run, bool partial)
     cli_json_int(&json, "n_steps", run->n_done);
     cli_json_bool(&json, "partial", partial);
     cli_json_number(&json, "total_time_s", (double)run->step_ns * 1e-9);
+    cli_json_number(&json, "wall_time_s", (double)run->wall_ns * 1e-9);
     cli_json_number(&json, "structure_steps_per_second", rate(run));
     cli_json_end(&json, '}');
     cli_json_end(&json, '}');
@@ -404,6 +409,7 @@ static mlff_status steps(replicas_run *run)
     }
     MLFF_TRY(write_all(run, save));
 done:
+    run->wall_ns = mlff_clock_ns() - begun_ns;
     cli_progress_clear();
     return status;
 }

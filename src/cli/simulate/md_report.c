@@ -127,7 +127,7 @@ void md_warn_if_absurd(const simulation *run)
 
 void md_print_summary(simulation *run, bool partial)
 {
-    double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
+    double seconds = (double)run->step_ns * 1e-9, wall = (double)run->wall_ns * 1e-9, n = (double)run->n_done;
     double rate = n > 0 && seconds > 0 ? n / seconds : NAN, ns_per_day = rate * run->options.timestep_fs * 0.0864;
     double temperature = mean_temperature(run), slope, half;
     drift_slope(run, &slope, &half);
@@ -138,6 +138,8 @@ void md_print_summary(simulation *run, bool partial)
                partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "");
         if (run->n_done > 0)
             printf(" in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day", seconds, rate, 1e3 * seconds / n, ns_per_day);
+        if (run->n_done > 0 && wall > 1.05 * seconds)
+            printf("; with output %.3f s, %.3f ns/day", wall, ns_per_day * seconds / wall);
         putchar('\n');
         printf("mean temperature %.2f K", temperature);
         if (run->resident && run->n_states) printf(" (of %" PRId64 " state%s)", run->n_states, base_plural(run->n_states));
@@ -169,6 +171,7 @@ void md_print_summary(simulation *run, bool partial)
     cli_json_int(json, "n_steps", run->n_done);
     cli_json_bool(json, "partial", partial);
     cli_json_number(json, "total_time_s", seconds);
+    cli_json_number(json, "wall_time_s", (double)run->wall_ns * 1e-9);
     cli_json_number(json, "steps_per_second", rate);
     cli_json_number(json, "ns_per_day", ns_per_day);
     cli_json_number(json, "mean_temperature_kelvin", temperature);
