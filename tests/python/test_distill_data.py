@@ -408,6 +408,11 @@ class Datasets(unittest.TestCase):
             with self.assertWarnsRegex(MlffWarning, "free_energy, to which forces belong, is the label"):
                 label_with_calculator(calculator, [atoms], path, name=f"combined{n}")
             self.assertAlmostEqual(Dataset.read(path)[0].get_potential_energy(), expected, delta=1e-9)
+            isolated = IsolatedCalculator(calculator)
+            with self.assertWarnsRegex(MlffWarning, "free_energy, to which forces belong, is the label"):
+                label_with_calculator(isolated, [atoms], scratch(f"isolated{n}.labels"), name=f"combined{n}")
+            isolated.close()
+            self.assertAlmostEqual(Dataset.read(scratch(f"isolated{n}.labels"))[0].get_potential_energy(), expected, delta=1e-9)
             atoms.calc = calculator
             atoms.get_forces(), atoms.get_potential_energy()
             with self.assertWarnsRegex(MlffWarning, "free_energy, to which forces belong, is the label"):

@@ -14,23 +14,35 @@ if TYPE_CHECKING:
     from ase import Atoms
 
 
+def _parts(calculator: Any) -> tuple[list[Any], list[float]]:
+    """What one of ASE's combinations of calculators adds, and the weights."""
+    from ase.calculators.mixing import LinearCombinationCalculator
+
+    if not isinstance(calculator, LinearCombinationCalculator):
+        return [], []
+    mixer = getattr(calculator, "mixer", calculator)  # ASE 3.22 has none
+    return mixer.calcs, mixer.weights
+
+
 def force_consistent(calculator: Any) -> float | None:
     """The energy, of the results that a calculator holds, whose derivative the forces are: the free energy where there is one; energy
     may be extrapolated to 0 K."""
-    from ase.calculators.mixing import LinearCombinationCalculator
+    free_energy = free_energy_of(calculator)
+    energy = calculator.results.get("energy") if free_energy is None else free_energy
+    return None if energy is None else float(energy)
 
-    results = calculator.results
+
+def free_energy_of(calculator: Any) -> float | None:
+    """Of the results that a calculator holds. A combination offers one only where each part does, but has forces of all parts."""
+    results = getattr(calculator, "results", {})
     if results.get("free_energy") is not None:
         return float(results["free_energy"])
-    if isinstance(calculator, LinearCombinationCalculator) and calculator.atoms is not None:
-        # It has a free energy only where each part offers one, but forces of all parts.
-        mixer = getattr(calculator, "mixer", calculator)  # ASE 3.22 has none
-        parts = [None if part.check_state(calculator.atoms) else force_consistent(part) for part in mixer.calcs]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts):
-            return float(np.dot(mixer.weights, known))
-    energy = results.get("energy")
-    return None if energy is None else float(energy)
+    parts, weights = _parts(calculator)
+    if not parts or calculator.atoms is None:
+        return None
+    energies = [None if part.check_state(calculator.atoms) else force_consistent(part) for part in parts]
+    known = [energy for energy in energies if energy is not None]
+    return float(np.dot(weights, known)) if len(known) == len(parts) else None
 
 
 def warn_if_other(energy: float | None, label: float | None) -> bool:
@@ -48,16 +60,13 @@ def warn_if_other(energy: float | None, label: float | None) -> bool:
 def energy_of(atoms: Atoms) -> float:
     """The energy that is the label."""
     from ase.calculators.calculator import PropertyNotImplementedError
-    from ase.calculators.mixing import LinearCombinationCalculator
 
-    calculator = atoms.calc
-    found = None
     try:
         label = float(atoms.get_potential_energy(force_consistent=True))
-    except (PropertyNotImplementedError, TypeError):  # TypeError: of calculators whose method lacks the argument
+        free_energy = getattr(atoms.calc, "results", {}).get("free_energy")
+    except (PropertyNotImplementedError, TypeError) as problem:  # TypeError: of calculators whose method lacks the argument
         label = float(atoms.get_potential_energy())
-        if isinstance(calculator, LinearCombinationCalculator):
-            found = force_consistent(calculator)
-    results = getattr(calculator, "results", {})
-    warn_if_other(results.get("energy"), results.get("free_energy") if found is None else found)
-    return label if found is None else found
+        free_energy = None if isinstance(problem, TypeError) else free_energy_of(atoms.calc)
+        label = label if free_energy is None else free_energy
+    warn_if_other(getattr(atoms.calc, "results", {}).get("energy"), free_energy)
+    return label

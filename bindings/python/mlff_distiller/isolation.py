@@ -20,6 +20,7 @@ import numpy as np
 from ase.calculators.calculator import Calculator, all_changes
 
 from ._arrays import changed_conditions, forget_other_conditions
+from ._energies import free_energy_of
 from .errors import MlffUnsupportedError, MlffUsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ def _serve(calculator: Any, files: set[tuple[int, int, int]], connection: Connec
         try:
             forget_other_conditions(calculator, atoms)
             found = {key: calculator.get_property(key, atoms) for key in properties}
-            connection.send((_plain({**getattr(calculator, "results", {}), **found}), ""))
+            results = {**getattr(calculator, "results", {}), **found}
+            free_energy = free_energy_of(calculator)
+            if free_energy is not None:
+                results["free_energy"] = free_energy  # of a combination, whose parts are here alone
+            connection.send((_plain(results), ""))
         except Exception as error:  # this structure's
             connection.send(({}, f"{type(error).__name__}: {error}"))
 
