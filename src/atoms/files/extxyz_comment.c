@@ -4,7 +4,6 @@
 // The comment may hold key=value pairs (values bare, in quotes or in brackets) and bare words; what is known is read, the rest is skipped.
 // A comment with neither Lattice nor Properties promises nothing: there a value that cannot be read is free text, elsewhere it is an error.
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
@@ -222,33 +221,27 @@ static void choose_energy(mlff_reader *reader, extxyz_header *head)
     reader_warn(reader, text);
 }
 
-// The keys that have numbers. `is_label`: else other programs write words under this name, which nothing here needs.
-static const struct number_key {
-    const char *key;
-    size_t offset, n; // 1, or 6 of a tensor
-    bool is_label;
-} number_keys[] = {
-#define KEY(key, name, n, is_label)                                                                                              \
-    {                                                                                                                            \
-        key, offsetof(extxyz_header, name), n, is_label                                                                          \
-    }
-    KEY("energy", energy, 1, true), KEY("free_energy", free_energy, 1, true), KEY("stress", stress, 6, true),
-    KEY("virial", virial, 6, true), KEY("charge", charge, 1, false),          KEY("total_charge", charge, 1, false),
-    KEY("spin", spin, 1, false),    KEY("multiplicity", spin, 1, false),      KEY("time_fs", time_fs, 1, false),
-#undef KEY
-};
-
-// Where `key` is one of these; `unread` is set where its value is not finite.
+// Where `key` has numbers, they are taken. `unread` is set where they are not finite. Of labels the value must be numbers; of the other keys
+// other programs write words, which nothing here needs.
 static bool take_number(extxyz_header *head, const char *key, char *value)
 {
-    for (size_t k = 0; k < sizeof number_keys / sizeof *number_keys; k++) {
-        const struct number_key *known = &number_keys[k];
-        if (strcmp(key, known->key) != 0) continue;
-        double *numbers = (double *)((char *)head + known->offset);
-        const bool is_read = known->n == 1 ? parse_scalar(value, numbers) : parse_tensor(value, numbers);
-        if (!is_read && known->is_label)
+    const struct {
+        const char *key;
+        double *numbers;
+        bool is_tensor, is_label;
+    } keys[] = {
+        {"energy", &head->energy, false, true},    {"free_energy", &head->free_energy, false, true},
+        {"stress", head->stress, true, true},      {"virial", head->virial, true, true},
+        {"charge", &head->charge, false, false},   {"total_charge", &head->charge, false, false},
+        {"spin", &head->spin, false, false},       {"multiplicity", &head->spin, false, false},
+        {"time_fs", &head->time_fs, false, false},
+    };
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        if (strcmp(key, keys[k].key) != 0) continue;
+        const bool is_read = keys[k].is_tensor ? parse_tensor(value, keys[k].numbers) : parse_scalar(value, keys[k].numbers);
+        if (!is_read && keys[k].is_label)
             head->unreadable = key;
-        else if (!is_read || (known->is_label && isnan(*numbers)))
+        else if (!is_read || (keys[k].is_label && isnan(*keys[k].numbers)))
             head->unread = key;
         return true;
     }
