@@ -4,8 +4,7 @@
 //
 //   F'_ic = Σ_k w_ck f(V n_i + b)_k,   c = x, y, z;     y = Σ_k u_k f(U mean_i(n_i) + d)_k of energy, then of stress
 //
-// Blocks send each other their parts of F'; every block adds these up, removes mean and torque, and has every eighth group of atoms. Parts of y go to one
-// block.
+// Blocks send each other their parts of F'; every block adds these up, removes mean and torque, and finishes eight of the atoms. Parts of y go to one block.
 #include "gpu/dynamics/integrate.cuh"
 #include "orb_heads.cuh"
 #include "orb_together.cuh"

@@ -8,8 +8,7 @@
 //
 // Every block keeps all nodes, and the edges of its rows, and normalizes them itself: there is no exchange for norms, none for projections. Seven
 // remain: of h₁, h₂, m, the sums, both hidden layers of nodes, z. Rows that fill a group are computed as the others, from zeros, which takes less code than
-// to skip them. Numbers of layer t are in slot (t + 1) % ORB_GPU_SLOTS, the
-// encoder is layer −1.
+// to skip them. The encoder of edges, e = norm(W₃ f(W₂ f(W₁ x + b₁) + b₂) + b₃), is computed as layer −1. Numbers of layer t are in slot (t + 1) % ORB_GPU_SLOTS.
 // In layer t, when z of layer t − 1 is there, all blocks have read the slot of layer t − 2; a block then clears what it has stored there, and before the
 // slot is read again, in layer t + 2, all blocks wait for something that this block stores in layer t + 1. The first three slots are empty at the beginning.
 #include "orb_edge_inputs.cuh"
