@@ -372,6 +372,9 @@ test_verdict_words() {
     says 'structure .* over 4 x 0.004 ps'
     run 1 $judge --hot 0 --min-speed 0
     says 'structure +NOT MEASURED +- <= +-  '
+    # What cannot be decided is continued, of a small system for longer: a limit within any interval.
+    run 1 verdict ethanol --test water.xyz --system ethanol --nve 0.2 --hot 0 --compare 0 --min-speed 0 --max-drift 1e-12
+    says 'stability.nve +(NOT MEASURED.* over 3.2 ps of NVE|FAILED)'
     # Names of systems are cut at whole characters, at any byte of them; a teacher's name that is no UTF-8 does not make JSON none.
     cp water.xyz aääääääääääää.xyz
     cat water.xyz water.xyz >ääääääääääää.xyz

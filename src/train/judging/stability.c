@@ -97,26 +97,32 @@ static mlff_status take_energy(void *context, int64_t k, const mlff_system *syst
     return MLFF_OK;
 }
 
-// An interval that holds the limit says nothing. The run is then made longer, up to LONGEST times what was asked for.
+// How many times as long as asked for a run may become. Steps of small systems are short, and errors of their energy an atom larger.
+static int64_t longest(int n_atoms)
+{
+    return n_atoms >= 64 ? 4 : n_atoms <= 4 ? 64 : 256 / n_atoms;
+}
+
+// An interval that holds the limit says nothing. The run is then made longer.
 mlff_status verdict_nve(const verdict_run *run)
 {
-    enum { LONGEST = 4 };
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
     const int64_t n = samples_of(run, o->nve_ps);
     const double sample_ps = length_of(run, 1), per_atom = 1.0 / (run->start->n_atoms * sample_ps);
     trajectory t = {0};
-    double *energies = base_alloc((size_t)n, LONGEST * sizeof *energies, "energies");
+    double *energies = NULL;
+    size_t capacity = 0;
     analysis_slope drift = {NAN, NAN, false};
     int64_t done = 0, part = 0;
-    if (!energies) return MLFF_ERR_MEMORY;
     MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->temperature_kelvin, o->seed, "NVE: equilibration", &t));
     status = sample(run, &t, samples_of(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &part);
     if (status == MLFF_OK) {
         MLFF_TRY(begin_dynamics(run, &run->student, MLFF_NVE, o->temperature_kelvin, o->seed, &t));
         t.what = "NVE";
     }
-    for (int64_t end = n; status == MLFF_OK && !drift.decided && end <= LONGEST * n; end *= 2) {
+    for (int64_t end = n; status == MLFF_OK && !drift.decided && end <= longest(run->start->n_atoms) * n; end *= 2) {
+        MLFF_TRY(base_grow(&energies, &capacity, (size_t)end, sizeof *energies, "energies"));
         status = sample(run, &t, end - done, take_energy, energies + done, &part);
         done += part;
         drift = analysis_drift(energies, done, o->max_drift / per_atom);
