@@ -69,6 +69,8 @@ test_vibrations() {
     run 0 relax $source_folder/models/organic.safetensors methane.extxyz -o methane-minimum.extxyz --fmax 0.001
     run 0 vibrations $source_folder/models/organic.safetensors methane-minimum.extxyz --precision float64
     says 'warning: [3-9] of 9 wavenumbers depend on the step, most that of mode [0-9].*kink' err
+    printf '2\n\nH 0 0 0\nH 0 0 0.74\n' >pair.xyz # twice the step brings both to one point
+    run 0 vibrations $source_folder/models/organic-small.safetensors pair.xyz --step 0.185
     run 0 vibrations $ethanol --system ethanol # not relaxed
     says 'not a minimum.*mlff relax' err
     run 2 vibrations $ethanol
