@@ -313,7 +313,7 @@ static int setup_teacher(const cli_arguments *arguments, cli_setup *setup)
     if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
         return cli_usage_error(arguments, "%s computes on the CPU; --device %s is for models", arguments->positional[0], device);
     snprintf(setup->device, sizeof setup->device, "cpu");
-    setup->precision = "float64";
+    setup->precision = strncmp(arguments->positional[0], "kim:", 4) == 0 ? "in the model's own precision" : "float64";
     return CLI_GOOD;
 }
 
