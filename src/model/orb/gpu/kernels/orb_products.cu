@@ -43,23 +43,28 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, tile_o
         }
         return rows;
     };
+    // Projections are loaded ahead of the stores, of which the compiler cannot know that they are elsewhere.
     const auto finish = [&](float(&sum)[COLUMNS / 2], const tile_place &place, const gathered_rows &rows) {
+        constexpr int COUNT = COLUMNS / 16, AHEAD = COUNT < 2 ? COUNT : 2;
+        eight sender[AHEAD], receiver[AHEAD];
+        const auto load = [&](int i) {
+            const int c = min(place.column + 32 * (i / 2), layer.outputs - 8);
+            sender[i % AHEAD] = load_floats(rows.sender[i % 2] + c);
+            receiver[i % AHEAD] = load_floats(rows.receiver[i % 2] + c);
+        };
 #pragma unroll
-        for (int q = 0; q < COLUMNS / 32; q++) {
-            const int c = place.column + 32 * q;
-            if (c >= layer.outputs) break;
+        for (int i = 0; i < AHEAD; i++) load(i);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = place.row + 8 * h;
-                const bool exists = r < place.n_rows;
-                const eight s = load_floats(rows.sender[h] + c), t = load_floats(rows.receiver[h] + c);
-                eight x = sums_of(sum, q, h, layer.unit);
+        for (int i = 0; i < COUNT; i++) {
+            const int r = place.row + 8 * (i % 2), c = place.column + 32 * (i / 2);
+            const bool exists = r < place.n_rows && c < layer.outputs;
+            eight x = sums_of(sum, i / 2, i % 2, layer.unit);
 #pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] += s.v[k] + t.v[k];
-                if (call.keep.high) store_operand_if<NUMBERS>(exists, call.keep, operand_index(call.keep, r, c), x);
-                activate<NUMBERS>(call.activation, x);
-                store_operand_if<NUMBERS>(exists, call.out, operand_index(call.out, r, c), x);
-            }
+            for (int k = 0; k < 8; k++) x.v[k] += sender[i % AHEAD].v[k] + receiver[i % AHEAD].v[k];
+            if (i + AHEAD < COUNT) load(i + AHEAD);
+            if (call.keep.high) store_operand_if<NUMBERS>(exists, call.keep, operand_index(call.keep, r, c), x);
+            activate<NUMBERS>(call.activation, x);
+            store_operand_if<NUMBERS>(exists, call.out, operand_index(call.out, r, c), x);
         }
     };
     run_tiles<NUMBERS, WIDE, false>(call.product, shared, {}, prepare, finish);

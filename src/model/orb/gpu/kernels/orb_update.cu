@@ -45,11 +45,30 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
     };
     const auto finish = [&](float(&sum)[COLUMNS / 2], const tile_place &place, const old_rows<tile> &loaded) {
         const update_place at = {place.row, place.column, place.n_rows, place.lane, cluster_rank<tile::CLUSTER>()};
+        // Of many columns the old features are loaded ahead of the stores, of which the compiler cannot know that they are elsewhere.
+        constexpr int COUNT = COLUMNS / 16, AHEAD = 2;
+        uint4 high[AHEAD] = {}, low[AHEAD] = {};
+        const auto load = [&](int i) { // a row that does not exist reads another one
+            const int r = min(place.row + 8 * (i % 2), max(place.n_rows - 1, 0));
+            const size_t from = operand_index(call.latent, r, place.column + 32 * (i / 2));
+            high[i % AHEAD] = ((const uint4 *)call.latent.high)[from];
+            low[i % AHEAD] = ((const uint4 *)call.latent.low)[from];
+        };
+#pragma unroll
+        for (int i = 0; i < (shared_rows ? 0 : AHEAD); i++)
+            if (!call.replaces) load(i);
         finish_update<NUMBERS, tile::CLUSTER, edges>(
             call, sum, at, [&](int k, int c) { return constants_at<tile>(constants, k, place, c); },
-            [&](int q, int h, int r, int c) {
-                if (shared_rows) return loaded.x[(2 * q + h) % loaded.COUNT];
-                return r < place.n_rows ? load_operand<NUMBERS>(call.latent, r, c) : eight{};
+            [&](int q, int h, int, int) {
+                const int i = 2 * q + h;
+                if (shared_rows) return loaded.x[i % loaded.COUNT];
+                eight x, rest;
+                unpack_eight<number_format<NUMBERS>::bfloat>(high[i % AHEAD], x);
+                unpack_eight<number_format<NUMBERS>::bfloat>(low[i % AHEAD], rest);
+                if (i + AHEAD < COUNT) load(i + AHEAD);
+#pragma unroll
+                for (int k = 0; k < 8; k++) x.v[k] += rest.v[k];
+                return x;
             },
             [&](moments(&of)[2]) {
                 if constexpr (shared_rows) exchange_moments<tile>(place, of);
