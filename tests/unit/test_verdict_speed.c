@@ -14,7 +14,6 @@ enum { MOST = 2 };
 
 typedef struct planted {
     const char *names[MOST]; // of molecules; NULL: none
-    double ratio;            // NaN: by calibration
     mlff_evaluator *evaluators[MOST];
     mlff_system *systems[MOST]; // NULL: the structure that is asked for
     int64_t slow_ns, begin_ns;  // from the first call on every call takes twice its time for so long
@@ -46,20 +45,26 @@ done:
     return status;
 }
 
-// The fastest of interleaved calls of teacher and student.
+// The median ratio of blocks of calls of teacher and student: alone for the length of a block, as in a verdict, each has the caches for itself. (By the
+// fastest of calls in turn, where each displaces the other's data, the ratio of small molecules was 13 % higher on one machine.)
 static double calibrate(planted *p, mlff_evaluator *student, mlff_system *system)
 {
-    enum { CALLS = 500 };
-    double energy, forces[27], fastest[2] = {INFINITY, INFINITY};
-    for (int k = 0; k < CALLS; k++) {
-        system->positions[0] += k % 2 ? 1e-4 : -1e-4;
+    enum { BLOCKS = 15, CALLS = 200 };
+    double energy, forces[27], ratios[BLOCKS];
+    for (int b = 0; b < BLOCKS; b++) {
+        double time_ns[2];
         for (int side = 0; side < 2; side++) {
             const int64_t begin = base_clock_ns();
-            assert_ok(side ? teach(p, system, &energy, forces) : evaluate(student, system, &energy, forces));
-            fastest[side] = fmin(fastest[side], (double)(base_clock_ns() - begin));
+            for (int k = 0; k < CALLS; k++) {
+                system->positions[0] += k % 2 ? 1e-4 : -1e-4;
+                assert_ok(side ? teach(p, system, &energy, forces) : evaluate(student, system, &energy, forces));
+            }
+            time_ns[side] = (double)(base_clock_ns() - begin);
         }
+        ratios[b] = time_ns[1] / time_ns[0];
     }
-    return fastest[1] / fastest[0];
+    base_sort(ratios, BLOCKS);
+    return ratios[BLOCKS / 2];
 }
 
 static mlff_model *ethanol_model;
@@ -125,17 +130,15 @@ static mlff_bar measure(planted *p, double min_speed)
 static void test_planted_speeds(void **state)
 {
     (void)state;
-    planted plants[] = {{.names = {"methane", "h2o"}, .ratio = NAN},
-                        {.names = {"ethanol", "h2o"}, .ratio = NAN},
-                        {.names = {"ethanol", "ethanol"}, .ratio = 2}};
+    planted plants[] = {{.names = {"methane", "h2o"}}, {.names = {"ethanol", "h2o"}}, {.names = {"ethanol", "ethanol"}}};
     for (size_t k = 0; k < sizeof plants / sizeof *plants; k++) {
         planted *p = &plants[k];
         double ratio = NAN, uncertainty = INFINITY;
         plant(p);
-        const double calibrated = calibrate(p, ethanol_evaluator, ethanol), expected = isnan(p->ratio) ? calibrated : p->ratio;
+        const double expected = calibrate(p, ethanol_evaluator, ethanol);
         for (int attempt = 0; attempt < 3 && !(uncertainty < 0.02); attempt++) {
             const mlff_bar bar = measure(p, 0);
-            printf("planted %.3f (calibrated %.3f): %.3f ± %.3f\n", expected, calibrated, bar.value, bar.uncertainty);
+            printf("planted %.3f: %.3f ± %.3f\n", expected, bar.value, bar.uncertainty);
             if (bar.uncertainty / bar.value < uncertainty) {
                 ratio = bar.value;
                 uncertainty = bar.uncertainty / bar.value;
@@ -160,8 +163,8 @@ static void test_speed_that_changes(void **state)
         const mlff_bar bar = measure(&p, 3);
         planted_free(&p);
         printf("planted 2, 4 for 0.4 s: %.3f ± %.3f; %s\n", bar.value, bar.uncertainty, bar.text);
-        // 0.3: blocks on a busy machine (above); the beginning has a third of the blocks, of which the highest is left out
-        good = fabs(bar.value - 2) <= 0.3 && bar.value + bar.uncertainty >= 3.4 && bar.state == MLFF_BAR_NOT_MEASURED &&
+        // 0.4: two evaluators take 2.0 to 2.3 times as long as one (calibrate), and the mean over time would be 2.7; the beginning has a third of the blocks, of which the highest is left out
+        good = fabs(bar.value - 2) <= 0.4 && bar.value + bar.uncertainty >= 3.4 && bar.state == MLFF_BAR_NOT_MEASURED &&
                strstr(bar.text, "the limit lies within");
     }
     if (!good && !SUPPORT_SANITIZED)
