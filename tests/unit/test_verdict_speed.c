@@ -163,7 +163,8 @@ static void test_speed_that_changes(void **state)
         const mlff_bar bar = measure(&p, 3);
         planted_free(&p);
         printf("planted 2, 4 for 0.4 s: %.3f ± %.3f; %s\n", bar.value, bar.uncertainty, bar.text);
-        // 0.4: two evaluators take 2.0 to 2.3 times as long as one (calibrate), and the mean over time would be 2.7; the beginning has a third of the blocks, of which the highest is left out
+        // 0.4: two evaluators take 2.0 to 2.3 times as long as one (calibrate), and the mean over time would be 2.7. The beginning
+        // has a third of the blocks, of which the highest is left out.
         good = fabs(bar.value - 2) <= 0.4 && bar.value + bar.uncertainty >= 3.4 && bar.state == MLFF_BAR_NOT_MEASURED &&
                strstr(bar.text, "the limit lies within");
     }
