@@ -89,27 +89,7 @@ static __device__ __forceinline__ void finish_hidden(const gpu_dense &d, const f
         store_operand_if<NUMBERS>(exists, out, at, x);
     });
 }
-/* Eight columns of an operand before they are unpacked. */
-template <int NUMBERS> struct packed_eight {
-    uint4 plane[number_format<NUMBERS>::planes];
-    __device__ __forceinline__ void load(const gpu_operand &m, size_t at)
-    {
-        plane[0] = ((const uint4 *)m.high)[at];
-        if (number_format<NUMBERS>::split) plane[number_format<NUMBERS>::planes - 1] = ((const uint4 *)m.low)[at];
-    }
-    __device__ __forceinline__ eight unpack() const
-    {
-        eight x, rest;
-        unpack_eight<number_format<NUMBERS>::bfloat>(plane[0], x);
-        if (!number_format<NUMBERS>::split) return x;
-        unpack_eight<number_format<NUMBERS>::bfloat>(plane[number_format<NUMBERS>::planes - 1], rest);
-#pragma unroll
-        for (int k = 0; k < 8; k++) x.v[k] += rest.v[k];
-        return x;
-    }
-};
-/* Backward through an activation: times its slope at the saved numbers, which the results may replace. These are loaded some blocks ahead, since the
- * compiler cannot know that they are not what is stored. */
+/* Backward through an activation: times its slope at the saved numbers, which the results may replace. These are loaded some blocks ahead. */
 template <int NUMBERS, int WIDE, int ACTIVATION>
 static __device__ __forceinline__ void finish_slope(const gpu_dense &d, const float (&sum)[tile_of<NUMBERS, WIDE>::COLUMNS / 2],
                                                     const tile_place &place)
@@ -117,7 +97,7 @@ static __device__ __forceinline__ void finish_slope(const gpu_dense &d, const fl
     constexpr int COUNT = tile_of<NUMBERS, WIDE>::COLUMNS / 16, AHEAD = 4 / number_format<NUMBERS>::planes;
     const gpu_operand out = operand_of_format<NUMBERS>(d.out), saved = operand_of_format<NUMBERS>(d.saved);
     const size_t first[2] = {operand_index(out, place.row, place.column), operand_index(out, place.row + 8, place.column)};
-    packed_eight<NUMBERS> ahead[AHEAD];
+    packed_eight<number_format<NUMBERS>::bfloat, number_format<NUMBERS>::planes> ahead[AHEAD];
     const auto place_of = [&](int i) { return first[i % 2] + (size_t)(4 * GPU_SLAB) * (i / 2); };
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) ahead[i].load(saved, place_of(i));
@@ -177,9 +157,9 @@ template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dens
     // Tiles of many columns, whose epilogues take long, have code without branches for what most layers do.
     constexpr bool many = WIDE == 1 || WIDE == 2;
     const bool whole = layer.outputs % tile::COLUMNS == 0, plain = whole && layer.bias && !d.saved.high,
-               silu = d.activation == GPU_SILU, softplus = d.activation == GPU_SHIFTED_SOFTPLUS,
-               hidden = plain && (softplus || (many && silu)) && has_format<NUMBERS>(d.out) && !d.values,
-               keeps = many && hidden && has_format<NUMBERS>(d.keep) && d.keep.columns == d.out.columns,
+               silu = d.activation == GPU_SILU && many, softplus = d.activation == GPU_SHIFTED_SOFTPLUS,
+               hidden = plain && has_format<NUMBERS>(d.out) && !d.values,
+               keeps = has_format<NUMBERS>(d.keep) && d.keep.columns == d.out.columns,
                values = plain && !d.keep.high && d.activation == GPU_IDENTITY && !d.out.high && !d.adds && !d.row_scale,
                back = many && whole && !layer.bias && !d.keep.high,
                slope = back && !d.values && has_format<NUMBERS>(d.out) && has_format<NUMBERS>(d.saved) &&

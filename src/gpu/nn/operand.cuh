@@ -74,6 +74,26 @@ template <int NUMBERS> static __device__ __forceinline__ void store_operand(cons
 {
     store_operand_if<NUMBERS>(true, m, operand_index(m, r, c), x);
 }
+/* Eight columns as they are stored, in so many planes: loaded before they are used, where stores lie between, of which the compiler cannot know that
+ * they are elsewhere. */
+template <bool bfloat, int planes> struct packed_eight {
+    uint4 plane[planes];
+    __device__ __forceinline__ void load(const gpu_operand &m, size_t at)
+    {
+        plane[0] = ((const uint4 *)m.high)[at];
+        if (planes > 1) plane[planes - 1] = ((const uint4 *)m.low)[at];
+    }
+    __device__ __forceinline__ eight unpack() const
+    {
+        eight x, rest;
+        unpack_eight<bfloat>(plane[0], x);
+        if (planes == 1) return x;
+        unpack_eight<bfloat>(plane[planes - 1], rest);
+#pragma unroll
+        for (int k = 0; k < 8; k++) x.v[k] += rest.v[k];
+        return x;
+    }
+};
 /* The sum of both planes. */
 template <int NUMBERS> static __device__ __forceinline__ eight load_operand(const gpu_operand &m, int r, int c)
 {

@@ -71,6 +71,12 @@ static __device__ __forceinline__ uint4 request_constants(const void *from)
 }
 #endif
 
+/* Makes `bytes`, a multiple of 16, empty; by `threads` threads of any blocks, this one is number `thread`. */
+static __device__ __forceinline__ void exchange_clear(void *at, int bytes, int thread, int threads)
+{
+    const uint4 empty = make_uint4(EXCHANGE_EMPTY, EXCHANGE_EMPTY, EXCHANGE_EMPTY, EXCHANGE_EMPTY);
+    for (int k = thread; k < bytes / 16; k += threads) ((uint4 *)at)[k] = empty;
+}
 static __device__ __forceinline__ bool is_stored(uint4 v)
 {
     return max(max(v.x, v.y), max(v.z, v.w)) != EXCHANGE_EMPTY;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // orb_graph_few.cu: the graph of a step (orb_graph.cu) of few atoms in one kernel: a cluster, each of whose warps has one atom, first as sender, then
 // as receiver. Behind a barrier of the cluster each warp looks for its atom among the receivers of all edges.
+#include "gpu/ptx/exchange.cuh"
 #include "orb_graph.cuh"
 
 enum { BLOCKS = 8, WARPS = 8, EDGES = 2048, CLEARING_BLOCKS = 120 };
@@ -13,9 +14,7 @@ static __global__ void __launch_bounds__(32 * WARPS) orb_graph_few_kernel(const 
     begin_stage(step.gpu, ORB_GPU_STAMP_GRAPH);
     const int n = step.gpu.call->n_atoms, clearing = (int)blockIdx.x - BLOCKS;
     if (clearing >= 0) { // a cluster of its own
-        const uint4 empty = make_uint4(~0u, ~0u, ~0u, ~0u);
-        for (int k = clearing * 32 * WARPS + (int)threadIdx.x; k < cleared / 16; k += CLEARING_BLOCKS * 32 * WARPS)
-            ((uint4 *)step.exchange)[k] = empty;
+        exchange_clear(step.exchange, cleared, clearing * 32 * WARPS + (int)threadIdx.x, CLEARING_BLOCKS * 32 * WARPS);
         return;
     }
     int first = 0, total = 0;

@@ -36,6 +36,15 @@ template <int NUMBERS> struct heads_block : together_block<NUMBERS, heads_shared
           n(min(call_.step.gpu.call->n_atoms, (int)ORB_GPU_FEW_ATOMS))
     {
     }
+    // The first of the thread's two columns of both hidden layers.
+    __device__ __forceinline__ int force_column() const
+    {
+        return FORCE_COLUMNS * rank + base::column_of(warp % FORCE_WARPS);
+    }
+    __device__ __forceinline__ int system_column() const
+    {
+        return SYSTEM_COLUMNS * rank + base::column_of(warp);
+    }
     __device__ __forceinline__ float hide(float x) const
     {
         return step.activation == GPU_SILU ? silu(x) : base::soften_one(x);
@@ -56,7 +65,7 @@ template <int NUMBERS> struct heads_block : together_block<NUMBERS, heads_shared
     // Parts of F' of all atoms, to all blocks; `mean` becomes the sums of the thread's columns over its rows.
     __device__ __forceinline__ void send_forces(const uint4 (&b)[planes * FORCE_WARPS], float2 bias, eight &mean)
     {
-        const int c = FORCE_COLUMNS * rank + 8 * t + 2 * (warp % FORCE_WARPS);
+        const int c = force_column();
         float2 weight[3];
 #pragma unroll
         for (int k = 0; k < 3; k++) weight[k] = request_two(step.force.weight + k * ORB_GPU_LATENT + c);
@@ -103,7 +112,7 @@ template <int NUMBERS> struct heads_block : together_block<NUMBERS, heads_shared
     __device__ __forceinline__ void send_outputs(const uint4 (&b)[planes * TOGETHER_WARPS], float2 bias, const eight &sum,
                                                  float share)
     {
-        const int c = SYSTEM_COLUMNS * rank + warp / 4 * 32 + 8 * t + 2 * (warp % 4), of_stress = rank >= HEADS_BLOCKS / 2;
+        const int c = system_column(), of_stress = rank >= HEADS_BLOCKS / 2;
         const float *const weight = of_stress ? step.stress.weight + (c - ORB_GPU_LATENT) : step.energy.weight + c;
         const int n_outputs = of_stress ? step.has_stress ? 6 : 0 : 1;
         eight x[2] = {};
@@ -184,11 +193,11 @@ template <int NUMBERS> struct heads_block : together_block<NUMBERS, heads_shared
         eight mean = {};
         begin();
         base::template request<FORCE_WARPS, 1, ORB_GPU_LATENT>(of_forces, call.force_hidden, FORCE_COLUMNS * rank);
-        const float2 force_bias = request_two(call.force_hidden.bias + FORCE_COLUMNS * rank + 8 * t + 2 * (warp % FORCE_WARPS));
+        const float2 force_bias = request_two(call.force_hidden.bias + force_column());
         float2 system_bias = make_float2(0, 0);
         if (call.wants_energy) {
             base::template request<TOGETHER_WARPS, 1, 2 * ORB_GPU_LATENT>(of_system, call.system_hidden, SYSTEM_COLUMNS * rank);
-            system_bias = request_two(call.system_hidden.bias + SYSTEM_COLUMNS * rank + warp / 4 * 32 + 8 * t + 2 * (warp % 4));
+            system_bias = request_two(call.system_hidden.bias + system_column());
         }
         for (int c = 0; c < 3 && thread < n; c++) position[c] = step.gpu.call->positions[(size_t)thread * 3 + c];
         const moving_atom atom(step.gpu.motion, call.moves ? TOGETHER_WARPS * rank + warp : INT32_MAX, step.gpu.motion.place + 1);

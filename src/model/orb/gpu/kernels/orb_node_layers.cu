@@ -65,16 +65,10 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
     {
         return call.exchange + (size_t)unit_of(own) * place_of::BYTES;
     }
-    // Of a thread's two columns of block j of 8.
-    static __device__ __forceinline__ int column_of(int j, int t)
-    {
-        return j / 4 * 32 + 8 * t + j % 4 * 2;
-    }
 
     // ---- before the products
     __device__ __forceinline__ void load_nodes(int own) const
     {
-        const uint4 empty = make_uint4(EXCHANGE_EMPTY, EXCHANGE_EMPTY, EXCHANGE_EMPTY, EXCHANGE_EMPTY);
         const int row = unit_of(own) * ORB_GPU_NODE_UNIT + g;
         eight n[2];
 #pragma unroll
@@ -83,9 +77,9 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
             if (row + 8 * r < n_atoms) n[r] = load_operand<NUMBERS>(call.nodes, row + 8 * r, 32 * warp + 8 * t);
         }
         base::keep_rows(nodes[own], n);
-        uint4 *const to = (uint4 *)(call.next_exchange + (size_t)unit_of(own) * place_of::BYTES);
-        for (int k = thread; k < place_of::BYTES / (16 * NODE_BLOCKS); k += TOGETHER_THREADS)
-            to[tile * (place_of::BYTES / (16 * NODE_BLOCKS)) + k] = empty;
+        constexpr int SHARE = place_of::BYTES / NODE_BLOCKS;
+        exchange_clear(call.next_exchange + (size_t)unit_of(own) * place_of::BYTES + tile * SHARE, SHARE, thread,
+                       TOGETHER_THREADS);
     }
     __device__ __forceinline__ int received() const // or sent, of this warp's list
     {
@@ -210,7 +204,7 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
     }
     __device__ __forceinline__ void store_projections(int row, float x, float y) const
     {
-        const size_t at = (size_t)row * (2 * HIDDEN) + column_of(block_of(PROJECTED), t);
+        const size_t at = (size_t)row * (2 * HIDDEN) + base::column_of(block_of(PROJECTED));
         if (call.rounds)
             *(uint32_t *)((uint16_t *)call.projects + at) = pack_pair<number_format<NUMBERS>::bfloat>(x, y);
         else
@@ -228,10 +222,10 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
         base::template request<TILES, 3, HIDDEN>(first, of.layer[0], 8 * TILES * tile);
         if (EARLY) base::template request<TILES, 2, HIDDEN>(second, of.layer[1], 8 * TILES * tile);
         if (EARLY) request_last();
-        const int hidden = column_of(block_of(TILES), t);
+        const int hidden = base::column_of(block_of(TILES));
         const float2 bias[4] = {request_two(of.layer[0].bias + hidden), request_two(of.layer[1].bias + hidden),
-                                request_two(of.layer[2].bias + column_of(block_of(LAST_TILES), t)),
-                                call.projects ? request_two(call.project.bias + column_of(block_of(PROJECTED), t))
+                                request_two(of.layer[2].bias + base::column_of(block_of(LAST_TILES))),
+                                call.projects ? request_two(call.project.bias + base::column_of(block_of(PROJECTED)))
                                               : make_float2(0, 0)};
         node_list list = list_of(0);
         wait_for_previous();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // orb_nodes.cu: latent features of nodes at the beginning, and what charge and spin add to them.
 #include "gpu/nn/operand.cuh"
+#include "gpu/ptx/exchange.cuh"
 #include "model/orb/gpu/orb_gpu.h"
 
 enum { CLEARING_BLOCKS = 128 };
@@ -10,8 +11,7 @@ static __global__ void __launch_bounds__(128) orb_node_kernel(const __grid_const
 {
     wait_for_previous();
     let_next_start();
-    const uint4 empty = make_uint4(~0u, ~0u, ~0u, ~0u);
-    for (int k = blockIdx.x * 128 + threadIdx.x; k < cleared / 16; k += gridDim.x * 128) ((uint4 *)step.exchange)[k] = empty;
+    exchange_clear(step.exchange, cleared, (int)(blockIdx.x * 128 + threadIdx.x), (int)gridDim.x * 128);
     const int lane = threadIdx.x % 32, i = blockIdx.x * 4 + threadIdx.x / 32;
     if (i >= step.gpu.call->n_atoms) return;
     const int z = step.gpu.neighbors.species[i];

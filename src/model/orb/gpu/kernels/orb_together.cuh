@@ -42,6 +42,11 @@ template <int NUMBERS, class memory> struct together_block {
     {
         return (uint32_t)(j / 2 * 512 + j % 2 * 8);
     }
+    // The first of a thread's two columns of block j of 8.
+    __device__ __forceinline__ int column_of(int j) const
+    {
+        return j / 4 * 32 + 8 * t + j % 4 * 2;
+    }
     // Of a row of floats: columns 8 t + 4 half … of block q of 32.
     static __device__ __forceinline__ uint32_t float_place(int row, int q, int half, int t)
     {

@@ -45,14 +45,11 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
     };
     const auto finish = [&](float(&sum)[COLUMNS / 2], const tile_place &place, const old_rows<tile> &loaded) {
         const update_place at = {place.row, place.column, place.n_rows, place.lane, cluster_rank<tile::CLUSTER>()};
-        // Of many columns the old features are loaded ahead of the stores, of which the compiler cannot know that they are elsewhere.
-        constexpr int COUNT = COLUMNS / 16, AHEAD = 2;
-        uint4 high[AHEAD] = {}, low[AHEAD] = {};
+        constexpr int COUNT = COLUMNS / 16, AHEAD = 2; // of many columns the old features are loaded ahead
+        packed_eight<number_format<NUMBERS>::bfloat, 2> ahead[AHEAD] = {};
         const auto load = [&](int i) { // a row that does not exist reads another one
             const int r = min(place.row + 8 * (i % 2), max(place.n_rows - 1, 0));
-            const size_t from = operand_index(call.latent, r, place.column + 32 * (i / 2));
-            high[i % AHEAD] = ((const uint4 *)call.latent.high)[from];
-            low[i % AHEAD] = ((const uint4 *)call.latent.low)[from];
+            ahead[i % AHEAD].load(call.latent, operand_index(call.latent, r, place.column + 32 * (i / 2)));
         };
 #pragma unroll
         for (int i = 0; i < (shared_rows ? 0 : AHEAD); i++)
@@ -62,12 +59,8 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
             [&](int q, int h, int, int) {
                 const int i = 2 * q + h;
                 if (shared_rows) return loaded.x[i % loaded.COUNT];
-                eight x, rest;
-                unpack_eight<number_format<NUMBERS>::bfloat>(high[i % AHEAD], x);
-                unpack_eight<number_format<NUMBERS>::bfloat>(low[i % AHEAD], rest);
+                const eight x = ahead[i % AHEAD].unpack();
                 if (i + AHEAD < COUNT) load(i + AHEAD);
-#pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] += rest.v[k];
                 return x;
             },
             [&](moments(&of)[2]) {
