@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "bench_update.h"
 #include "device/cpu.h"
 #include "model/training/train_backend.h"
 #include "nn/nn.h"
@@ -102,24 +103,16 @@ static void run(const char *name, const char *builder, int n_atoms, int n, int F
     bench_check(backend->set_data(backend, set));
     for (int k = 0; k < n; k++) frames[k] = k;
     mlff_loss loss = {.energy_weight = 0.01, .forces_weight = 0.99};
-    train_update update = {.learning_rate = 1e-4,
-                           .beta1 = 0.9,
-                           .beta2 = 0.999,
-                           .epsilon = 1e-8,
-                           .clip = 10,
-                           .average = 0.999,
-                           .correction1 = 0.1,
-                           .correction2 = 0.001};
     train_sums sums;
 
     int n_steps = 0;
     enum { MOST = 10000 };
     static double times[MOST];
-    for (int k = 0; k < 2; k++) bench_check(backend->step(backend, frames, n, &loss, &update));
+    for (int k = 0; k < 2; k++) bench_check(backend->step(backend, frames, n, &loss, &bench_update));
     double busy = process_ms(), start = bench_now_ms();
     while (n_steps < 5 || (n_steps < MOST && bench_now_ms() - start < 1e3 * seconds)) {
         double begin = bench_now_ms();
-        bench_check(backend->step(backend, frames, n, &loss, &update));
+        bench_check(backend->step(backend, frames, n, &loss, &bench_update));
         times[n_steps++] = bench_now_ms() - begin;
     }
     busy = (process_ms() - busy) / n_steps;

@@ -4,6 +4,7 @@
 // Cases: 10, 100 and 1000 ethanols, one water box of 192 atoms and 16 of them, all without repeated frames. Times are medians
 // over batches of steps that are enqueued together and waited for once. --gradient: one gradient and no times, for a profiler.
 // --kernels: also the time of each kernel of a step, from the end of the kernel before it to its own (CUPTI).
+#include "../bench_update.h"
 #include "timing.h"
 
 #include "measure/activity.h"
@@ -62,22 +63,13 @@ static train_set *create_set(const mlff_model *model, const bench_case *c)
     return set;
 }
 
-static const train_update update = {.learning_rate = 1e-4,
-                                    .beta1 = 0.9,
-                                    .beta2 = 0.999,
-                                    .epsilon = 1e-8,
-                                    .clip = 10,
-                                    .average = 0.999,
-                                    .correction1 = 0.1,
-                                    .correction2 = 0.001};
-
 static double time_steps(train_backend *backend, const int32_t *frames, int n, const mlff_loss *loss, int steps)
 {
     train_sums sums;
     double times[REPEATS];
     for (int r = -2; r < REPEATS; r++) {
         int64_t start = mlff_clock_ns();
-        for (int s = 0; s < steps; s++) must(backend->step(backend, frames, n, loss, &update), "step");
+        for (int s = 0; s < steps; s++) must(backend->step(backend, frames, n, loss, &bench_update), "step");
         must(backend->sums(backend, &sums), "sums");
         if (r >= 0) times[r] = (double)(mlff_clock_ns() - start) / steps / 1e6;
         if (!sums.finite) must(mlff_fail(MLFF_ERR_UNSTABLE, "the loss is not finite"), "step");
@@ -98,7 +90,7 @@ static void print_kernels(train_backend *backend, const int32_t *frames, int n, 
     activity window;
     train_sums sums;
     must(activity_begin(&window), "activity");
-    for (int s = 0; s < steps; s++) must(backend->step(backend, frames, n, loss, &update), "step");
+    for (int s = 0; s < steps; s++) must(backend->step(backend, frames, n, loss, &bench_update), "step");
     must(backend->sums(backend, &sums), "sums");
     must(activity_end(&window), "activity");
     double *total = need((size_t)window.n_names, sizeof *total);
