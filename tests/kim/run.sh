@@ -112,7 +112,7 @@ test_teacher() {
     [ "$(wc -l <labels.energies)" = 8 ] || fail "labels: $(cat labels.energies)"
     paste labels.energies expected.energies | awk '{ d = $1 - $2; if (d < -1e-9 || d > 1e-9) exit 1 }' || fail "kim:Water_PaiNN labels other energies than its file"
     run 0 profile kim:Water_PaiNN --system h2o --n-steps 5 -o profile.json
-    says "in the model's own precision"
+    grep -q "in the model's own precision" out || fail "the precision of a KIM model: $(cat out)"
     run 0 kim remove Water_PaiNN
     run 0 kim install silicon.safetensors --name Water_PaiNN
     refused_teacher 'of another teacher' label kim:Water_PaiNN samples.extxyz -o water.labels --resume --threads 1
