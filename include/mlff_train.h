@@ -163,6 +163,9 @@ typedef struct mlff_teacher_info {
 /* Strings and arrays are borrowed until the teacher is destroyed. */
 MLFF_API void mlff_teacher_info_get(const mlff_teacher *teacher, mlff_teacher_info *info_out);
 
+/* 1 if a teacher of this name computes in processes of its own (xtb:…, kim:…), else 0: the name is that of a model. */
+MLFF_API int mlff_teacher_is_process(const char *name);
+
 /* Can this teacher label the system? Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (a charge, a cell), MLFF_ERR_VALUE, and
  * as mlff_system_check; `name` (may be NULL) begins the text. */
 MLFF_API mlff_status mlff_teacher_check(const mlff_teacher *teacher, const mlff_system *system, const char *name);

@@ -164,7 +164,7 @@ test_profile_xtb() {
     refused 2 'xtb:gfn2 computes on the CPU; --device cuda:0 is for models' profile xtb:gfn2 --device cuda:0
     refused 1 'knows no periodic systems' profile xtb:gfn2 --system silicon
     refused 2 'not a method of xtb' profile xtb:gfn7
-    refused 1 'are teachers for sample, label' md xtb:gfn2 --system ethanol
+    refused 1 'xtb:gfn2 is a teacher, for sample, label' md xtb:gfn2 --system ethanol
 }
 
 test_train_leaves_out_strain() {

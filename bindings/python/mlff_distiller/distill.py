@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass
@@ -513,8 +514,6 @@ def label_with_calculator(
                 try:
                     row, _forces = _label_of(atoms, calculator, stress)
                 except Exception as error:
-                    import warnings
-
                     text = f"{type(error).__name__}: {error}"
                     warnings.warn(f"skipped a structure: {text}", stacklevel=2)
                     row = s.mlff_label(status=lib.CALLBACK, problem=text.encode("utf-8", "replace")[:199])
@@ -600,8 +599,6 @@ class Dataset:
         elif not has_free:
             self._first_alone = self._first_alone or name
         if self._first_free and self._first_alone and not told:
-            import warnings
-
             text = (
                 f"{self._first_alone}: a structure without free_energy, which is the label of {self._first_free}: energies of two kinds "
                 "are mixed; give free_energy with all structures or with none"

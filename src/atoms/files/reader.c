@@ -47,8 +47,7 @@ void atoms_join_energy_lines(atoms_energy_lines *all, atoms_energy_lines later, 
     if (all->alone == 0) all->alone = later.alone;
     if (name && !told && all->free > 0 && all->alone > 0)
         base_warn("%s:%lld: a frame without free_energy=, which is the label of that in line %lld: energies of two kinds are "
-                  "mixed; give "
-                  "free_energy= in all frames or in none",
+                  "mixed; give free_energy= in all frames or in none",
                   name, (long long)all->alone, (long long)all->free);
 }
 

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "cli/support/cli.h"
 #include "compare_runs.h"
+#include "mlff_train.h"
 #include "profile_runs.h"
 #include "profile_teacher.h"
 
@@ -336,7 +337,7 @@ static int run(cli_arguments *arguments)
         return run_sizes(arguments, &wanted, cli_text(arguments, "system-sizes", ""));
     if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
     const char *name = arguments->positional[0];
-    const bool is_teacher = profile_is_teacher(name);
+    const bool is_teacher = mlff_teacher_is_process(name);
     if (exit_status == CLI_GOOD) exit_status = is_teacher ? setup_teacher(arguments, &setup) : cli_setup_make(arguments, &setup);
     const char *system = exit_status != CLI_GOOD || wanted.path ? NULL : is_teacher ? "ethanol" : default_system(&setup);
     if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, wanted.path, system, wanted.dynamics.seed, &input);

@@ -52,11 +52,6 @@ static void destroy(void *context)
     base_free(own);
 }
 
-bool profile_is_teacher(const char *name)
-{
-    return strncmp(name, "xtb:", 4) == 0 || strncmp(name, "kim:", 4) == 0;
-}
-
 mlff_status profile_teacher_callable(const char *name, int n_threads, const mlff_system *system, mlff_callable *callable_out)
 {
     mlff_status status = MLFF_OK;

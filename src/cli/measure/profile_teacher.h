@@ -3,12 +3,8 @@
 #ifndef PROFILE_TEACHER_H
 #define PROFILE_TEACHER_H
 
-#include <stdbool.h>
-
 #include "mlff_profile.h"
 
-/* "xtb:gfn2", "kim:MODEL". */
-bool profile_is_teacher(const char *name);
 /* Opens the teacher, with n_threads processes (0: one for each core), for systems such as `system`. Fails as mlff_teacher_open and
  * mlff_teacher_check. */
 mlff_status profile_teacher_callable(const char *name, int n_threads, const mlff_system *system, mlff_callable *callable_out);

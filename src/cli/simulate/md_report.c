@@ -136,10 +136,10 @@ void md_print_summary(simulation *run, bool partial)
     if (run->table) {
         printf("\n%" PRId64 " step%s%s", run->n_done, base_plural(run->n_done),
                partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "");
-        if (run->n_done > 0)
+        if (run->n_done > 0) {
             printf(" in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day", seconds, rate, 1e3 * seconds / n, ns_per_day);
-        if (run->n_done > 0 && wall > 1.05 * seconds)
-            printf("; with output %.3f s, %.3f ns/day", wall, ns_per_day * seconds / wall);
+            if (wall > 1.05 * seconds) printf("; with output %.3f s, %.3f ns/day", wall, ns_per_day * seconds / wall);
+        }
         putchar('\n');
         printf("mean temperature %.2f K", temperature);
         if (run->resident && run->n_states) printf(" (of %" PRId64 " state%s)", run->n_states, base_plural(run->n_states));

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "cli.h"
+#include "mlff_train.h"
 
 // In the order of mlff_precision, from float32.
 static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};
@@ -64,7 +65,11 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     if (cli_given(arguments, "random-weights"))
         MLFF_TRY(mlff_model_create(arguments->positional[0], NULL, &made.model));
     else
-        MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
+        status = mlff_model_load(arguments->positional[0], &made.model);
+    if (status == MLFF_ERR_IO && mlff_teacher_is_process(arguments->positional[0]))
+        MLFF_FAIL(status, "%s is a teacher, for sample, label, distill, verdict and profile; give a model file",
+                  arguments->positional[0]);
+    MLFF_TRY(status);
     mlff_model_info_get(made.model, &made.info);
     MLFF_TRY(make_evaluator(arguments, made.model, &options, devices, &made.evaluator));
     mlff_evaluator_info_get(made.evaluator, &made.evaluator_info);

@@ -31,7 +31,7 @@ int cli_teacher_open(cli_arguments *arguments, const char *name, mlff_teacher **
     options.n_threads = (int)cli_int(arguments, "threads", 1, 256, 0);
     options.timeout_s = cli_number(arguments, "timeout", 1e-3, 1e6, options.timeout_s);
     if (arguments->failed) return CLI_USAGE;
-    if (strncmp(name, "xtb:", 4) == 0 || strncmp(name, "kim:", 4) == 0 || options.precision == MLFF_FLOAT64) {
+    if (mlff_teacher_is_process(name) || options.precision == MLFF_FLOAT64) {
         status = mlff_teacher_open(name, &options, teacher_out);
     } else if (strcmp(device, "auto") == 0) {
         status = open_anywhere(name, &options, teacher_out);

@@ -71,16 +71,12 @@ mlff_status model_path_find(const char *name, char **path_out)
         folder += length + (folder[length] == ':');
     }
     mlff_status status = MLFF_OK;
-    const bool is_process = strncmp(name, "xtb:", 4) == 0 || strncmp(name, "kim:", 4) == 0;
-    const char *const hint = published    ? published->source
-                             : is_process ? "xtb:… and kim:… are teachers for sample, label, distill, verdict and profile"
-                                          : NULL;
     if (found)
         *path_out = found;
     else
-        status =
-            mlff_fail(MLFF_ERR_IO, "%s: %s, and no model of this name in %s (MLFF_MODEL_PATH, user data, shipped)%s%s", name,
-                      is_folder ? "is a folder; give a file" : "no such file", folders.text, hint ? "; " : "", hint ? hint : "");
+        status = mlff_fail(MLFF_ERR_IO, "%s: %s, and no model of this name in %s (MLFF_MODEL_PATH, user data, shipped)%s%s", name,
+                           is_folder ? "is a folder; give a file" : "no such file", folders.text, published ? "; " : "",
+                           published ? published->source : "");
     base_text_free(&folders);
     return status;
 }

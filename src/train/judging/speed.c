@@ -121,11 +121,10 @@ done:
     return status;
 }
 
-// Teachers by these names compute in processes (worker_pool.c), and their times include the way there and back.
+// Times of such a teacher include the way to its processes (worker_pool.c) and back.
 static const char *where(const verdict_run *run)
 {
-    const char *teacher = run->verdict->teacher;
-    return strncmp(teacher, "xtb:", 4) == 0 || strncmp(teacher, "kim:", 4) == 0 ? " in processes of its own" : "";
+    return mlff_teacher_is_process(run->verdict->teacher) ? " in processes of its own" : "";
 }
 
 // The median of the blocks' ratios. Neighboring blocks are not independent, so that the interval is not the binomial's but has all of them

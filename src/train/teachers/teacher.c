@@ -27,6 +27,11 @@ mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_option
     return MLFF_OK;
 }
 
+int mlff_teacher_is_process(const char *name)
+{
+    return strncmp(name, "xtb:", 4) == 0 || strncmp(name, "kim:", 4) == 0;
+}
+
 mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *given, mlff_teacher **teacher_out)
 {
     mlff_teacher_options options = mlff_teacher_options_default();
