@@ -101,10 +101,13 @@ class TestAnalyze(unittest.TestCase):
         frames = [Atoms("H2", [(0, 0, 0), (0, 0, 0.74)], info={"time_fs": 10.0 * k}) for k in range(5)]
         path = support.scratch("times.extxyz")
         write(path, frames)
-        with self.assertWarnsRegex(MlffWarning, "10 to 10 fs apart .* 5 fs"):
+        with self.assertWarnsRegex(MlffWarning, "are 10 fs apart .* 5 fs"):
             analyze(path, frame_fs=5.0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            analyze(path, frame_fs=10.0)
+        write(path, frames[:3] + frames[4:])
+        with self.assertWarnsRegex(MlffWarning, "are 10 to 20 fs apart .* 10 fs"):
             analyze(path, frame_fs=10.0)
 
     def test_one_atom_in_a_cell(self):

@@ -339,12 +339,12 @@ def analyze(
         gathered.close()
     if frame_fs is not None and len(times) > 1 and np.isfinite(times).all():
         intervals = np.diff(times)
-        if np.abs(intervals - frame_fs).max() > 1e-3 * frame_fs + 1e-6 * abs(times[-1]):
-            warnings.warn(
-                f"the frames are {intervals.min():.4g} to {intervals.max():.4g} fs apart by their own times, and are taken to be {frame_fs:g} fs apart (frame_fs)",
-                MlffWarning,
-                stacklevel=2,
-            )
+        rounding = 1e-3 * frame_fs + 1e-6 * abs(times[-1])  # times of 32 bits, as in NetCDF, have seven digits
+        if np.abs(intervals - frame_fs).max() > rounding:
+            low, high = intervals.min(), intervals.max()
+            apart = f"{low:.4g} to {high:.4g}" if high - low > rounding else f"{high:.4g}"
+            text = f"the frames are {apart} fs apart by their own times, and are taken to be {frame_fs:g} fs apart (frame_fs)"
+            warnings.warn(text, MlffWarning, stacklevel=2)
     # A series is of all frames or of none.
     found.energies = np.array(energies) if np.isfinite(energies).all() else None
     found.temperatures = np.array(temperatures) if np.isfinite(temperatures).all() else None
