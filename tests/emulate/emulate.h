@@ -30,6 +30,7 @@ typedef struct emulate_counts {
         early; /* since the plugin was opened; early: kernels that began before the one in front of them was complete */
     int64_t blocks, block_bytes, host_blocks, streams, events, graphs,
         executables; /* that exist now; graphs: not yet destroyed */
+    int64_t steps;   /* exchanges and barriers of warps, blocks and clusters so far: what kernels have done */
 } emulate_counts;
 
 /* Objects that exist, and counts so far. */

@@ -227,6 +227,7 @@ block_set::block_set(const launch_shape &launched, int first_block, bool holds)
 
 block_set::~block_set()
 {
+    steps += (int64_t)progress();
     for (char *s : shared) free(s);
     spare_stacks.insert(spare_stacks.end(), stacks.rbegin(), stacks.rend());
 }

@@ -387,6 +387,7 @@ int cluster_of(const cudaLaunchConfig_t &config)
 namespace emulate
 {
 uint64_t clock_ns = 1000000000;
+int64_t steps = 0;
 
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const std::function<void()> &body)
 {
@@ -939,6 +940,7 @@ FOR_TESTS void emulate_counts_get(emulate_counts *counts_out)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     *counts_out = counts;
+    counts_out->steps = emulate::steps;
 }
 
 FOR_TESTS void emulate_fail(const char *function, int64_t nth, int error)

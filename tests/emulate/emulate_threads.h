@@ -44,6 +44,7 @@ extern fiber *current;
 extern context scheduler;
 extern std::vector<fiber> *fibers;
 extern uint64_t clock_ns; /* grows with what is done */
+extern int64_t steps;     /* emulate_counts.steps, of blocks that have ended */
 #pragma GCC visibility pop
 __attribute__((always_inline)) inline fiber &self()
 {

@@ -68,8 +68,10 @@ typedef struct gpu_network {
     gpu_linear project;    /* a fourth layer, of the results; 0 inputs: none */
     const int32_t *n_rows; /* on the device, complete before the previous kernel begins */
     int32_t first_row, rows;
-    int32_t early;   /* 1: the first operand of the input is complete, too */
-    int32_t blocks;  /* of a cluster: 2, or for fewer rows 4 or 8 */
+    int32_t early;  /* 1: the first operand of the input is complete, too */
+    int32_t blocks; /* of a cluster: 2, or for fewer rows 4 or 8 */
+    int32_t
+        tile_rows; /* of clusters of 2: 48, 64 (not in float32) or 80 rows at a time, as operand B; 0: 128, in float32 64, as operand A */
     uint64_t *stamp; /* where the GPU's time at the beginning is stored; NULL: nowhere */
 } gpu_network;
 
@@ -88,10 +90,10 @@ gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs
 
 /* Blocks that share a row of GPU_NORM_WIDTH columns. */
 int gpu_linear_parts(const gpu_linear_plan *plan);
-/* The same of a gpu_network. */
-static inline int gpu_network_parts(enum gpu_number numbers, int blocks)
+/* The same of a gpu_network, by blocks or groups of their warps. */
+static inline int gpu_network_parts(enum gpu_number numbers, int blocks, int tile_rows)
 {
-    return blocks > 2 ? 8 : numbers == GPU_NUMBER_FLOAT32 ? 4 : 2;
+    return blocks > 2 || tile_rows ? 8 : numbers == GPU_NUMBER_FLOAT32 ? 4 : 2;
 }
 
 /* y = f(x Wᵀ + b) as an operand, as floats [rows][stride], or both; NULL: not wanted. */

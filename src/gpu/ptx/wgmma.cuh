@@ -66,24 +66,33 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operan
 #define WGMMA_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                \
     "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h ",%" #i ",%" #j ",%" #k ",%" #l ",%" #m ",%" #n ",%" #o ","   \
     "%" #p
+#define WGMMA_P4(a, b, c, d) "%" #a ",%" #b ",%" #c ",%" #d
+#define WGMMA_N24 WGMMA_P4(0, 1, 2, 3) "," WGMMA_P4(4, 5, 6, 7) "," WGMMA_P4(8, 9, 10, 11)
 #define WGMMA_N32 WGMMA_P16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define WGMMA_N40 WGMMA_N32 "," WGMMA_P4(16, 17, 18, 19)
+#define WGMMA_N48 WGMMA_N40 "," WGMMA_P4(20, 21, 22, 23)
 #define WGMMA_N64 WGMMA_N32 "," WGMMA_P16(16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)
+#define WGMMA_N80 WGMMA_N64 "," WGMMA_P4(32, 33, 34, 35) "," WGMMA_P4(36, 37, 38, 39)
 #define WGMMA_N96 WGMMA_N64 "," WGMMA_P16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
 #define WGMMA_N128 WGMMA_N96 "," WGMMA_P16(48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
 #define WGMMA_N160 WGMMA_N128 "," WGMMA_P16(64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79)
 #define WGMMA_N192 WGMMA_N160 "," WGMMA_P16(80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95)
 #define WGMMA_N224 WGMMA_N192 "," WGMMA_P16(96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111)
 #define WGMMA_N256 WGMMA_N224 "," WGMMA_P16(112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127)
-#define WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WGMMA_D16(i) WGMMA_D4(i), WGMMA_D4(i + 4), WGMMA_D4(i + 8), WGMMA_D4(i + 12)
-#define WGMMA_D32 WGMMA_D16(0)
-#define WGMMA_D64 WGMMA_D32, WGMMA_D16(16)
-#define WGMMA_D96 WGMMA_D64, WGMMA_D16(32)
-#define WGMMA_D128 WGMMA_D96, WGMMA_D16(48)
-#define WGMMA_D160 WGMMA_D128, WGMMA_D16(64)
-#define WGMMA_D192 WGMMA_D160, WGMMA_D16(80)
-#define WGMMA_D224 WGMMA_D192, WGMMA_D16(96)
-#define WGMMA_D256 WGMMA_D224, WGMMA_D16(112)
+#define WGMMA_SUMS4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WGMMA_SUMS16(i) WGMMA_SUMS4(i), WGMMA_SUMS4(i + 4), WGMMA_SUMS4(i + 8), WGMMA_SUMS4(i + 12)
+#define WGMMA_D24 WGMMA_SUMS4(0), WGMMA_SUMS4(4), WGMMA_SUMS4(8)
+#define WGMMA_D32 WGMMA_SUMS16(0)
+#define WGMMA_D40 WGMMA_D32, WGMMA_SUMS4(16)
+#define WGMMA_D48 WGMMA_D40, WGMMA_SUMS4(20)
+#define WGMMA_D64 WGMMA_D32, WGMMA_SUMS16(16)
+#define WGMMA_D80 WGMMA_D64, WGMMA_SUMS4(32), WGMMA_SUMS4(36)
+#define WGMMA_D96 WGMMA_D64, WGMMA_SUMS16(32)
+#define WGMMA_D128 WGMMA_D96, WGMMA_SUMS16(48)
+#define WGMMA_D160 WGMMA_D128, WGMMA_SUMS16(64)
+#define WGMMA_D192 WGMMA_D160, WGMMA_SUMS16(80)
+#define WGMMA_D224 WGMMA_D192, WGMMA_SUMS16(96)
+#define WGMMA_D256 WGMMA_D224, WGMMA_SUMS16(112)
 /* a0 …: numbers of the asm operands after N/2 sums. */
 #define WGMMA_PRODUCT(N, a0, a1, a2, a3, bb, more)                                                                               \
     static __device__ __forceinline__ void wgmma_product(float(&d)[N / 2], const uint4 &a, wgmma_operand b, int add)             \
@@ -127,8 +136,12 @@ template <int SUMS> static __device__ __forceinline__ void wgmma_product(float (
             WGMMA_BOTH_SHARED(N, "f16", aa, bb, more);                                                                           \
     }
 #if WGMMA_HERE
+WGMMA_SHARED_PRODUCT(24, 12, 13, 14)
 WGMMA_SHARED_PRODUCT(32, 16, 17, 18)
+WGMMA_SHARED_PRODUCT(40, 20, 21, 22)
+WGMMA_SHARED_PRODUCT(48, 24, 25, 26)
 WGMMA_SHARED_PRODUCT(64, 32, 33, 34)
+WGMMA_SHARED_PRODUCT(80, 40, 41, 42)
 WGMMA_SHARED_PRODUCT(128, 64, 65, 66)
 WGMMA_SHARED_PRODUCT(256, 128, 129, 130)
 #else

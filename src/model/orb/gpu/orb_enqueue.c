@@ -32,7 +32,8 @@ static void fuse_edges(orb_launcher *l, const orb_gpu_mlp *mlp, gpu_operand inpu
                                        .first_row = first,
                                        .rows = rows,
                                        .early = t >= 0, // written in the previous layer
-                                       .blocks = orb_edge_blocks(l)},
+                                       .blocks = orb_edge_blocks(l),
+                                       .tile_rows = orb_edge_rows(l)},
                                .update = *update};
     network.update.product.layer = mlp->layer[2];
     network.update.scale = mlp->scale, network.update.shift = mlp->shift, network.update.epsilon = s->norm_epsilon;

@@ -38,11 +38,25 @@ static inline int orb_edge_blocks(const orb_launcher *l)
 {
     const int slabs = (l->n_edges + GPU_SLAB - 1) / GPU_SLAB;
     if (!orb_has_networks(l)) return 0;
-    if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_NETWORK ? 2 : l->tiles >= ORB_GPU_TILES_CLUSTERS_OF_4 ? 4 : 0;
+    if (l->tiles == ORB_GPU_TILES_CLUSTERS_OF_4 || l->tiles == ORB_GPU_TILES_CLUSTERS_OF_8) return 4;
+    if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_NETWORK || l->tiles >= ORB_GPU_TILES_48 ? 2 : 0;
     if (l->step->numbers == GPU_NUMBER_FLOAT32 && l->n_edges < ORB_GPU_NETWORK_EDGES_FLOAT32) return 0;
     return 4 * slabs <= l->plan->n_multiprocessors ? 4 : 2;
 }
-/* The same of nodes. */
+/* gpu_network.tile_rows of edges: the fewest rows with which clusters of 2 have one tile each. In float32 tiles of 64 take less time as operand A. */
+static inline int orb_edge_rows(const orb_launcher *l)
+{
+    const int clusters = l->plan->n_multiprocessors / 2, split = l->step->numbers == GPU_NUMBER_FLOAT32;
+    if (l->tiles >= 0)
+        return l->tiles < ORB_GPU_TILES_48    ? 0
+               : l->tiles == ORB_GPU_TILES_48 ? 48
+               : split                        ? 80
+                                              : 64 + 16 * (l->tiles - ORB_GPU_TILES_64);
+    if (l->n_edges <= 48 * clusters) return 48;
+    if (l->n_edges <= 64 * clusters) return split ? 0 : 64;
+    return l->n_edges <= 80 * clusters ? 80 : 0;
+}
+/* Blocks of the clusters that compute the networks of nodes. */
 static inline int orb_node_blocks(const orb_launcher *l)
 {
     const int slabs = (l->plan->n_atoms + GPU_SLAB - 1) / GPU_SLAB, n = l->plan->n_multiprocessors;
@@ -104,7 +118,7 @@ static inline gpu_attention orb_attention_of(const orb_launcher *l, int t)
     const size_t slot = s->saves ? (size_t)t * (size_t)s->edge_capacity : 0;
     const gpu_linear_plan last = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT);
     const int blocks = orb_edge_blocks(l),
-              parts = blocks ? gpu_network_parts((enum gpu_number)s->numbers, blocks) : gpu_linear_parts(&last);
+              parts = blocks ? gpu_network_parts((enum gpu_number)s->numbers, blocks, orb_edge_rows(l)) : gpu_linear_parts(&last);
     return (gpu_attention){
         .edges = {&s->gpu.call->n_atoms, s->n_edges, s->first_edge, s->incoming_first, s->incoming_edge, s->sender, s->receiver},
         .logits = s->gates + slot * GPU_LOGIT_PARTS * 2,

@@ -68,8 +68,19 @@ static void read_report(gpu_evaluator *base, const gpu_report *report, int n_ato
     host.warn(ORB_TIES_WARNING, report->n_ties, n_atoms, e->step.cap);
 }
 
-static const int tiles[] = {
-    0, 1, 2, 3, 4, ORB_GPU_TILES_NETWORK, ORB_GPU_TILES_BY_SIZE, ORB_GPU_TILES_CLUSTERS_OF_4, ORB_GPU_TILES_CLUSTERS_OF_8, -1};
+static const int tiles[] = {0,
+                            1,
+                            2,
+                            3,
+                            4,
+                            ORB_GPU_TILES_NETWORK,
+                            ORB_GPU_TILES_BY_SIZE,
+                            ORB_GPU_TILES_CLUSTERS_OF_4,
+                            ORB_GPU_TILES_CLUSTERS_OF_8,
+                            ORB_GPU_TILES_48,
+                            ORB_GPU_TILES_64,
+                            ORB_GPU_TILES_80,
+                            -1};
 static const gpu_kind orb_kind = {.tiles = tiles,
                                   .arena = arena,
                                   .plan = plan,

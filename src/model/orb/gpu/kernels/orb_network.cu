@@ -3,12 +3,13 @@
 #include "gpu/nn/tile_network.cuh"
 #include "orb_update.cuh"
 
-template <int NUMBERS, int BLOCKS> using edge_tile = network_tile<NUMBERS, BLOCKS, false>;
-template <int NUMBERS, int BLOCKS> using node_tile = network_tile<NUMBERS, BLOCKS, true>;
+// ROWS: as gpu_network.tile_rows.
+template <int NUMBERS, int BLOCKS, int ROWS> using edge_tile = network_tile<NUMBERS, BLOCKS, false, ROWS>;
+template <int NUMBERS, int BLOCKS> using node_tile = network_tile<NUMBERS, BLOCKS, true, 0>;
 
-// The atoms of a thread's two edges; 0 where there is no edge.
-struct network_atoms {
-    int sender[2], receiver[2];
+// The atoms of a thread's edges; 0 where there is no edge.
+template <int H> struct network_atoms {
+    int sender[H], receiver[H];
 };
 
 // Eight projections as they are stored: floats, or 16 bits in the fast modes.
@@ -29,10 +30,11 @@ template <class tile_, int KIND> struct network_epilogues {
     static constexpr int NUMBERS = tile::NUMBERS;
     static constexpr bool encodes = KIND == NETWORK_ENCODER, of_edges = KIND == NETWORK_EDGES;
     typedef stored_eight<format::split> stored;
-    static constexpr int BLOCKS = tile::MINE / 32, LAST_BLOCKS = tile::MINE_LAST / 32,
-                         AHEAD = BLOCKS < 2 ? BLOCKS : 2; // blocks of 32 columns
-    struct old_features {
-        uint4 high[LAST_BLOCKS][2], low[LAST_BLOCKS][2];
+    static constexpr int Q = tile::Q, H = tile::H, Q_LAST = tile::Q_LAST, H_LAST = tile::H_LAST;
+    static constexpr int AHEAD = least(Q * H, tile::TRANSPOSED &&format::split ? 2 : 4); // blocks of eight columns of a row
+    typedef lanes_of_row<tile::TRANSPOSED ? 8 : 1> lanes;
+    struct old_rows {
+        packed_eight<format::bfloat, 2> of[Q_LAST][H_LAST];
     };
     const orb_gpu_network &call;
 
@@ -42,31 +44,26 @@ template <class tile_, int KIND> struct network_epilogues {
         return {
             {call.net.layer[2].bias, update.scale, update.shift, update.gate, update.gate ? update.gate + ORB_GPU_LATENT : NULL}};
     }
-    __device__ __forceinline__ network_atoms gather(int row, int n_rows) const
+    __device__ __forceinline__ network_atoms<H> gather(int row, int n_rows) const
     {
-        network_atoms atoms;
+        network_atoms<H> atoms;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < H; h++) {
             const bool exists = of_edges && row + 8 * h < n_rows;
             atoms.sender[h] = exists ? call.sender[row + 8 * h] : 0;
             atoms.receiver[h] = exists ? call.receiver[row + 8 * h] : 0;
         }
         return atoms;
     }
-    // Where the projections of a thread's two rows are, and those of the next blocks of 32 columns: [row][of the sender, of the receiver].
+    // Projections of the next blocks of a thread: [of the sender, of the receiver].
     struct projections {
-        const uint4 *from[2][2];
-        stored of[AHEAD][2][2];
+        const network_atoms<H> &atoms;
+        int column;
+        stored of[AHEAD][2];
     };
-    __device__ __forceinline__ projections added(const network_atoms &atoms, const network_place &place) const
+    __device__ __forceinline__ projections added(const network_atoms<H> &atoms, const network_place &place) const
     {
-        projections x;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            x.from[h][0] = projections_at(atoms.sender[h], place.column);
-            x.from[h][1] = projections_at(atoms.receiver[h], place.column + GPU_NETWORK_HIDDEN);
-        }
-        return x;
+        return {atoms, place.column};
     }
     __device__ __forceinline__ const uint4 *projections_at(int atom, int c) const
     {
@@ -76,16 +73,17 @@ template <class tile_, int KIND> struct network_epilogues {
     __device__ __forceinline__ void request(projections &x) const
     {
 #pragma unroll
-        for (int q = 0; q < (of_edges ? AHEAD : 0); q++) load_block(x, q);
+        for (int i = 0; i < (of_edges ? AHEAD : 0); i++) load_block(x, i);
     }
-    static __device__ __forceinline__ void load_block(projections &x, int q)
+    // Block i: blocks of columns, of the rows of each.
+    __device__ __forceinline__ void load_block(projections &x, int i) const
     {
         constexpr int PIECES = format::split ? 2 : 1;
+        const int c = x.column + i / H * 32;
+        const uint4 *const from[2] = {projections_at(x.atoms.sender[i % H], c),
+                                      projections_at(x.atoms.receiver[i % H], c + GPU_NETWORK_HIDDEN)};
 #pragma unroll
-        for (int k = 0; k < 4 * PIECES; k++) {
-            const int h = k / PIECES / 2, other = k / PIECES % 2;
-            x.of[q % AHEAD][h][other].bits[k % PIECES] = x.from[h][other][q * 4 * PIECES + k % PIECES];
-        }
+        for (int k = 0; k < 2 * PIECES; k++) x.of[i % AHEAD][k / PIECES].bits[k % PIECES] = from[k / PIECES][k % PIECES];
     }
     static __device__ __forceinline__ void add_stored(const stored &from, eight &x)
     {
@@ -101,47 +99,44 @@ template <class tile_, int KIND> struct network_epilogues {
         for (int k = 0; k < 8; k++) x.v[k] += y.v[k];
     }
     template <int l, class Put>
-    __device__ __forceinline__ void hide(float (&sum)[tile::MINE / 2], const network_place &place, projections &added,
+    __device__ __forceinline__ void hide(const eight (&sum)[Q][H], const network_place &place, projections &added,
                                          const float *bias_of, const Put &put) const
     {
         constexpr bool adds = l == 0 && of_edges;
         const float unit = call.net.layer[l].unit;
 #pragma unroll
-        for (int q = 0; q < BLOCKS; q++) {
-            eight bias = {}, x[2];
+        for (int q = 0; q < Q; q++) {
+            eight bias = {};
             if (!adds) bias = load_floats(bias_of + place.constant + 32 * q);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
+            for (int h = 0; h < H; h++) {
+                const int i = q * H + h;
+                eight x;
 #pragma unroll
-                for (int k = 0; k < 8; k++) x[h].v[k] = fmaf(sum[16 * q + 4 * (k / 2) + 2 * h + k % 2], unit, bias.v[k]);
-                if constexpr (adds) add_stored(added.of[q % AHEAD][h][0], x[h]), add_stored(added.of[q % AHEAD][h][1], x[h]);
-            }
-            if (adds && q + AHEAD < BLOCKS) load_block(added, q + AHEAD);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                soften<NUMBERS>(x[h]);
-                put(q, h, x[h]);
+                for (int k = 0; k < 8; k++) x.v[k] = fmaf(sum[q][h].v[k], unit, bias.v[k]);
+                if constexpr (adds) {
+                    add_stored(added.of[i % AHEAD][0], x), add_stored(added.of[i % AHEAD][1], x);
+                    if (i + AHEAD < Q * H) load_block(added, i + AHEAD);
+                }
+                soften<NUMBERS>(x);
+                put(q, h, x);
             }
         }
     }
-    __device__ __forceinline__ old_features prepare(const network_place &place) const
+    __device__ __forceinline__ old_rows prepare(const network_place &place) const
     {
-        old_features old = {};
+        old_rows old = {};
 #pragma unroll
-        for (int h = 0; h < (encodes ? 0 : 2); h++) {
+        for (int h = 0; h < (encodes ? 0 : H_LAST); h++) {
             const size_t at = operand_index(call.update.latent, min(place.row + 8 * h, max(place.n_rows - 1, 0)), place.column);
 #pragma unroll
-            for (int q = 0; q < LAST_BLOCKS; q++) {
-                old.high[q][h] = ((const uint4 *)call.update.latent.high)[at + 4 * GPU_SLAB * q];
-                old.low[q][h] = ((const uint4 *)call.update.latent.low)[at + 4 * GPU_SLAB * q];
-            }
+            for (int q = 0; q < Q_LAST; q++) old.of[q][h].load(call.update.latent, at + 4 * GPU_SLAB * q);
         }
         return old;
     }
     template <class Put>
-    __device__ __forceinline__ void finish(float (&sum)[tile::MINE_LAST / 2], const network_place &place,
-                                           const old_features &loaded, const float *constants,
-                                           const network_exchange<tile> &exchange, const Put &put) const
+    __device__ __forceinline__ void finish(eight (&sum)[Q_LAST][H_LAST], const network_place &place, const old_rows &loaded,
+                                           const float *constants, const network_exchange<tile> &exchange, const Put &put) const
     {
         const update_place at = {place.row, place.column, place.n_rows, place.lane, place.part};
         orb_gpu_update update = call.update; // what is fixed in this kernel, so that the compiler removes the branches
@@ -151,36 +146,31 @@ template <class tile_, int KIND> struct network_epilogues {
         update.added = NULL;
         if (!of_edges) update.z = NULL, update.keeps = 0;
         if (!update.shift || !update.latent.low || (of_edges && !update.z)) __builtin_unreachable();
-        finish_update<NUMBERS, tile::PARTS, KIND != NETWORK_NODES>(
+        finish_update<NUMBERS, tile::PARTS, KIND != NETWORK_NODES, lanes>(
             update, sum, at,
             [&](int k, int c) { return load_floats(constants + k * tile::LAST + place.constant + (c - place.column)); },
-            [&](int q, int h, int, int) {
-                eight x, rest;
-                unpack_eight<format::bfloat>(loaded.high[q][h], x);
-                unpack_eight<format::bfloat>(loaded.low[q][h], rest);
+            [&](int q, int h, int, int) { return loaded.of[q][h].unpack(); },
+            [&](moments(&of)[H_LAST]) {
+                float2 mine[H_LAST];
 #pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] += rest.v[k];
-                return x;
-            },
-            [&](moments(&of)[2]) {
-                const float2 mine[2] = {make_float2(of[0].mean, of[0].squares), make_float2(of[1].mean, of[1].squares)};
-                combine_moments<tile::PARTS>(exchange(place, mine), tile::ROWS, of);
+                for (int h = 0; h < H_LAST; h++) mine[h] = make_float2(of[h].mean, of[h].squares);
+                combine_moments<tile::PARTS>(exchange(place.part, mine), tile::ROWS, of);
             },
             put);
     }
     // The projections of the next layer's edges.
-    template <int SUMS>
-    __device__ __forceinline__ void project(const float (&sum)[SUMS], const network_place &place, const float *bias_of) const
+    template <int BLOCKS>
+    __device__ __forceinline__ void project(const eight (&sum)[BLOCKS][H], const network_place &place, const float *bias_of) const
     {
         const float unit = call.net.project.unit;
 #pragma unroll
-        for (int q = 0; q < SUMS / 16; q++) {
+        for (int q = 0; q < BLOCKS; q++) {
             const eight bias = load_floats(bias_of + place.constant + 32 * q);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
+            for (int h = 0; h < H; h++) {
                 eight x;
 #pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] = fmaf(sum[16 * q + 4 * (k / 2) + 2 * h + k % 2], unit, bias.v[k]);
+                for (int k = 0; k < 8; k++) x.v[k] = fmaf(sum[q][h].v[k], unit, bias.v[k]);
                 store_numbers_if<format::bfloat>(place.row + 8 * h < place.n_rows, call.projects,
                                                  (size_t)(place.row + 8 * h) * (2 * GPU_NETWORK_HIDDEN) + place.column + 32 * q,
                                                  x, !format::split);
@@ -194,12 +184,12 @@ template <class tile, int KIND> static __device__ __forceinline__ void run_kind(
     run_network<tile>(call.net, shared, network_epilogues<tile, KIND>{call});
 }
 
-template <int NUMBERS, int BLOCKS, bool encodes>
-static __global__ void __launch_bounds__(edge_tile<NUMBERS, BLOCKS>::THREADS, 1)
+template <int NUMBERS, int BLOCKS, int ROWS, bool encodes>
+static __global__ void __launch_bounds__(edge_tile<NUMBERS, BLOCKS, ROWS>::THREADS, 1)
     orb_network_kernel(const __grid_constant__ orb_gpu_network call, int unused)
 {
     DYNAMIC_SHARED(shared);
-    run_kind<edge_tile<NUMBERS, BLOCKS>, encodes ? NETWORK_ENCODER : NETWORK_EDGES>(call, shared);
+    run_kind<edge_tile<NUMBERS, BLOCKS, ROWS>, encodes ? NETWORK_ENCODER : NETWORK_EDGES>(call, shared);
 }
 
 template <int NUMBERS, int BLOCKS>
@@ -215,21 +205,28 @@ static __global__ void __launch_bounds__(node_tile<NUMBERS, BLOCKS>::THREADS, 1)
 template <class tile, class Kernel>
 static int launch_tiles(Kernel *kernel, const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
 {
-    const int slabs = (call->net.rows + GPU_SLAB - 1) / GPU_SLAB, clusters = min(slabs, (int)plan->blocks / tile::BLOCKS);
+    const int tiles = (call->net.rows + tile::ROWS - 1) / tile::ROWS, clusters = min(tiles, (int)plan->blocks / tile::BLOCKS);
     return launch(kernel, clusters * tile::BLOCKS, tile::THREADS, tile::SHARED_BYTES, tile::BLOCKS, plan->overlap, stream, *call,
                   0);
 }
 
-template <int NUMBERS, int BLOCKS> static int launch_edges(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
+template <int NUMBERS, int BLOCKS, int ROWS>
+static int launch_edges(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
 {
-    return launch_tiles<edge_tile<NUMBERS, BLOCKS>>(call->projection ? orb_network_kernel<NUMBERS, BLOCKS, false>
-                                                                     : orb_network_kernel<NUMBERS, BLOCKS, true>,
-                                                    call, plan, stream);
+    return launch_tiles<edge_tile<NUMBERS, BLOCKS, ROWS>>(call->projection ? orb_network_kernel<NUMBERS, BLOCKS, ROWS, false>
+                                                                           : orb_network_kernel<NUMBERS, BLOCKS, ROWS, true>,
+                                                          call, plan, stream);
 }
 
 template <int NUMBERS> static int launch_one(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
 {
-    return call->net.blocks == 4 ? launch_edges<NUMBERS, 4>(call, plan, stream) : launch_edges<NUMBERS, 2>(call, plan, stream);
+    if (call->net.blocks == 4) return launch_edges<NUMBERS, 4, 0>(call, plan, stream);
+    switch (call->net.tile_rows) {
+    case 48: return launch_edges<NUMBERS, 2, 48>(call, plan, stream);
+    case 64: return launch_edges < NUMBERS, 2, NUMBERS == GPU_NUMBER_FLOAT32 ? 80 : 64 > (call, plan, stream);
+    case 80: return launch_edges<NUMBERS, 2, 80>(call, plan, stream);
+    default: return launch_edges<NUMBERS, 2, 0>(call, plan, stream);
+    }
 }
 
 int orb_gpu_launch_network(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
@@ -253,16 +250,19 @@ template <class tile, class Kernel> static int prepare_kernel(Kernel *kernel)
 {
     return (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile::SHARED_BYTES);
 }
-template <int NUMBERS, int BLOCKS> static int prepare_edges(void)
+template <int NUMBERS, int BLOCKS, int ROWS> static int prepare_edges(void)
 {
-    typedef edge_tile<NUMBERS, BLOCKS> tile;
-    const int error = prepare_kernel<tile>(orb_network_kernel<NUMBERS, BLOCKS, true>);
-    return error ? error : prepare_kernel<tile>(orb_network_kernel<NUMBERS, BLOCKS, false>);
+    typedef edge_tile<NUMBERS, BLOCKS, ROWS> tile;
+    const int error = prepare_kernel<tile>(orb_network_kernel<NUMBERS, BLOCKS, ROWS, true>);
+    return error ? error : prepare_kernel<tile>(orb_network_kernel<NUMBERS, BLOCKS, ROWS, false>);
 }
 template <int NUMBERS> static int prepare_one(int unused)
 {
-    const int error = prepare_edges<NUMBERS, 2>();
-    return error ? error : prepare_edges<NUMBERS, 4>();
+    int error = prepare_edges<NUMBERS, 4, 0>();
+    if (!error) error = prepare_edges<NUMBERS, 2, 0>();
+    if (!error) error = prepare_edges<NUMBERS, 2, 48>();
+    if (!error && NUMBERS != GPU_NUMBER_FLOAT32) error = prepare_edges < NUMBERS, 2, NUMBERS == GPU_NUMBER_FLOAT32 ? 80 : 64 > ();
+    return error ? error : prepare_edges<NUMBERS, 2, 80>();
 }
 template <int NUMBERS> static int prepare_nodes(void)
 {

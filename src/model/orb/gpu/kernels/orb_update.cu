@@ -54,14 +54,17 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
 #pragma unroll
         for (int i = 0; i < (shared_rows ? 0 : AHEAD); i++)
             if (!call.replaces) load(i);
-        finish_update<NUMBERS, tile::CLUSTER, edges>(
-            call, sum, at, [&](int k, int c) { return constants_at<tile>(constants, k, place, c); },
+        eight x[COLUMNS / 32][2];
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) x[k / 2][k % 2] = sums_of(sum, k / 2, k % 2, 1.0f);
+        finish_update<NUMBERS, tile::CLUSTER, edges, lanes_of_row<1>>(
+            call, x, at, [&](int k, int c) { return constants_at<tile>(constants, k, place, c); },
             [&](int q, int h, int, int) {
                 const int i = 2 * q + h;
                 if (shared_rows) return loaded.x[i % loaded.COUNT];
-                const eight x = ahead[i % AHEAD].unpack();
+                const eight old = ahead[i % AHEAD].unpack();
                 if (i + AHEAD < COUNT) load(i + AHEAD);
-                return x;
+                return old;
             },
             [&](moments(&of)[2]) {
                 if constexpr (shared_rows) exchange_moments<tile>(place, of);

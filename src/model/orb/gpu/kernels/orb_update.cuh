@@ -11,30 +11,45 @@ struct moments {
     float mean, squares; // squares: Σ (x − mean)²
 };
 
-// Moments of a thread's two rows over the columns of this block.
-template <int SUMS> static __device__ __forceinline__ void moments_of(const float (&x)[SUMS], moments (&of)[2])
+/* Which lanes of a warp share a row: an epilogue has Q blocks of eight columns, 32 columns from each other, of H rows, 8 rows from each other, in each
+ * thread. */
+template <int APART> struct lanes_of_row { // four, APART from each other: 1 where rows are operand A, 8 where weights are
+    static __device__ __forceinline__ float sum(float x)
+    {
+        x += __shfl_xor_sync(~0u, x, APART);
+        return x + __shfl_xor_sync(~0u, x, 2 * APART);
+    }
+    static __device__ __forceinline__ int member(int lane)
+    {
+        return lane / APART % 4;
+    }
+};
+
+// Moments of a thread's rows over the columns of this part of them.
+template <class Lanes, int Q, int H> static __device__ __forceinline__ void moments_of(const eight (&x)[Q][H], moments (&of)[H])
 {
-    constexpr int COLUMNS = 2 * SUMS;
+    constexpr int COLUMNS = 32 * Q;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < H; h++) {
         float sum = 0, squares = 0;
 #pragma unroll
-        for (int k = 0; k < SUMS; k += 4) sum += x[k + 2 * h] + x[k + 2 * h + 1];
-        of[h].mean = sum_quad(sum) * (1.0f / COLUMNS);
+        for (int k = 0; k < 4 * Q; k++) sum += x[k / 4][h].v[k % 4 * 2] + x[k / 4][h].v[k % 4 * 2 + 1];
+        of[h].mean = Lanes::sum(sum) * (1.0f / COLUMNS);
 #pragma unroll
-        for (int k = 0; k < SUMS; k += 4) {
-            const float a = x[k + 2 * h] - of[h].mean, b = x[k + 2 * h + 1] - of[h].mean;
+        for (int k = 0; k < 4 * Q; k++) {
+            const float a = x[k / 4][h].v[k % 4 * 2] - of[h].mean, b = x[k / 4][h].v[k % 4 * 2 + 1] - of[h].mean;
             squares += a * a + b * b;
         }
-        of[h].squares = sum_quad(squares);
+        of[h].squares = Lanes::sum(squares);
     }
 }
 
-// Of the whole rows, from those of all parts, `stride` numbers from each other; `all`: of row g.
-template <int PARTS> static __device__ __forceinline__ void combine_moments(const float2 *all, int stride, moments (&of)[2])
+// Of the whole rows, from those of all parts, `stride` numbers from each other; `all`: of a thread's first row.
+template <int PARTS, int H>
+static __device__ __forceinline__ void combine_moments(const float2 *all, int stride, moments (&of)[H])
 {
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < H; h++) {
         float mean = 0, squares = 0;
         for (int k = 0; k < PARTS; k++) mean += (1.0f / PARTS) * all[k * stride + 8 * h].x;
         for (int k = 0; k < PARTS; k++) {
@@ -55,37 +70,39 @@ static __device__ __forceinline__ void add_to_node(const orb_gpu_update &call, i
     for (int k = 0; k < 8; k++) x.v[k] += added.v[k];
 }
 
-/* Where the sums of a thread belong: as tile_place; `part` of PARTS of a row. */
+/* Where the sums of a thread belong; row: the first, the others are 8 further each; column: the first of a block of eight, the others are 32 further each;
+ * `part` of PARTS of a row. */
 struct update_place {
     int row, column, n_rows, lane, part;
 };
 enum update_constant { UPDATE_BIAS, UPDATE_SCALE, UPDATE_SHIFT, UPDATE_SENDING, UPDATE_RECEIVING };
 
-/* `constant(k, c)`: eight of an update_constant from column c on; `old(q, h, r, c)`: old features, of rows that do not exist anything; `exchange(of)`: moments of whole rows from those of
- * this part; `put(q, h, x)`: gets the results. */
-template <int NUMBERS, int PARTS, bool edges, int SUMS, class Constant, class Old, class Exchange, class Put>
-static __device__ __forceinline__ void finish_update(const orb_gpu_update &call, float (&sum)[SUMS], const update_place &place,
+/* `sum`: of products. `constant(k, c)`: eight of an update_constant from column c on; `old(q, h, r, c)`: old features, of rows that do not exist anything;
+ * `exchange(of)`: moments of whole rows from those of this part; `put(q, h, x)`: gets the results. */
+template <int NUMBERS, int PARTS, bool edges, class Lanes, int Q, int H, class Constant, class Old, class Exchange, class Put>
+static __device__ __forceinline__ void finish_update(const orb_gpu_update &call, eight (&sum)[Q][H], const update_place &place,
                                                      const Constant &constant, const Old &old_features, const Exchange &exchange,
                                                      const Put &put)
 {
     const float unit = call.product.layer.unit;
-    moments of[2];
-    float scale[2], shift[2], gate[2][2] = {{0, 0}, {0, 0}};
-    const size_t first[2] = {operand_index(call.latent, place.row, place.column),
-                             operand_index(call.latent, place.row + 8, place.column)};
+    moments of[H];
+    float scale[H], shift[H], gate[H][2];
+    size_t first[H];
 #pragma unroll
-    for (int q = 0; q < SUMS / 16; q++) {
+    for (int h = 0; h < H; h++) {
+        gate[h][0] = gate[h][1] = 0;
+        first[h] = operand_index(call.latent, place.row + 8 * h, place.column);
+    }
+#pragma unroll
+    for (int q = 0; q < Q; q++) {
         const eight bias = constant(UPDATE_BIAS, place.column + 32 * q);
 #pragma unroll
-        for (int k = 0; k < 16; k++) {
-            const int j = k / 4, c = k % 2;
-            sum[16 * q + k] = fmaf(sum[16 * q + k], unit, bias.v[2 * j + c]);
-        }
+        for (int k = 0; k < 8 * H; k++) sum[q][k / 8].v[k % 8] = fmaf(sum[q][k / 8].v[k % 8], unit, bias.v[k % 8]);
     }
-    moments_of(sum, of);
+    moments_of<Lanes>(sum, of);
     exchange(of);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < H; h++) {
         const float n = (float)ORB_GPU_LATENT, mean = call.shift ? of[h].mean : 0.0f,
                     squares = call.shift ? of[h].squares : fmaf(n * of[h].mean, of[h].mean, of[h].squares);
         const float variance = squares * (1.0f / ORB_GPU_LATENT) + call.epsilon;
@@ -93,16 +110,16 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
         shift[h] = -mean * scale[h];
     }
 #pragma unroll
-    for (int q = 0; q < SUMS / 16; q++) {
+    for (int q = 0; q < Q; q++) {
         const int c = place.column + 32 * q;
         const eight gamma = constant(UPDATE_SCALE, c);
         eight beta = {};
         if (call.shift) beta = constant(UPDATE_SHIFT, c);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < H; h++) {
             const int r = place.row + 8 * h;
             const bool exists = r < place.n_rows;
-            eight x = sums_of(sum, q, h, 1.0f);
+            eight x = sum[q][h];
 #pragma unroll
             for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], scale[h], shift[h]);
             if (call.z) store_numbers_if<false>(exists, call.z, (size_t)r * ORB_GPU_LATENT + c, x, call.halves);
@@ -127,13 +144,13 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
         }
     }
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < H; h++) {
         const int r = place.row + 8 * h;
-        const bool first = place.lane % 4 == 0 && r < place.n_rows;
-        if (call.inverse && first && place.part == 0) call.inverse[r] = scale[h];
+        const bool leads = Lanes::member(place.lane) == 0 && r < place.n_rows;
+        if (call.inverse && leads && place.part == 0) call.inverse[r] = scale[h];
         if (!edges || call.replaces) continue;
-        const float sending = sum_quad(gate[h][0]), receiving = sum_quad(gate[h][1]);
-        if (first) ((float2 *)call.gates)[(size_t)r * PARTS + (size_t)place.part] = make_float2(sending, receiving);
+        const float sending = Lanes::sum(gate[h][0]), receiving = Lanes::sum(gate[h][1]);
+        if (leads) ((float2 *)call.gates)[(size_t)r * PARTS + (size_t)place.part] = make_float2(sending, receiving);
     }
 }
 
