@@ -45,7 +45,8 @@ template <class tile> struct network_runner {
     }
     __device__ __forceinline__ int row_of(int number) const
     {
-        return net.first_row + min(number, whole) * tile::ROWS + max(number - whole, 0) * tile::SLAB_ROWS;
+        return net.first_row + (tile::SLABS == 1 ? number * tile::ROWS
+                                                 : min(number, whole) * tile::ROWS + max(number - whole, 0) * tile::SLAB_ROWS);
     }
     __device__ __forceinline__ int slabs_of(int number) const
     {

@@ -55,15 +55,20 @@ template <class tile_, int KIND> struct network_epilogues {
         }
         return atoms;
     }
-    // Projections of the next blocks of a thread: [of the sender, of the receiver].
+    // Where the projections of a thread's rows are, and those of the next blocks: [of the sender, of the receiver].
     struct projections {
-        const network_atoms<H> &atoms;
-        int column;
+        const uint4 *from[H][2];
         stored of[AHEAD][2];
     };
     __device__ __forceinline__ projections added(const network_atoms<H> &atoms, const network_place &place) const
     {
-        return {atoms, place.column};
+        projections x;
+#pragma unroll
+        for (int h = 0; h < H; h++) {
+            x.from[h][0] = projections_at(atoms.sender[h], place.column);
+            x.from[h][1] = projections_at(atoms.receiver[h], place.column + GPU_NETWORK_HIDDEN);
+        }
+        return x;
     }
     __device__ __forceinline__ const uint4 *projections_at(int atom, int c) const
     {
@@ -76,14 +81,12 @@ template <class tile_, int KIND> struct network_epilogues {
         for (int i = 0; i < (of_edges ? AHEAD : 0); i++) load_block(x, i);
     }
     // Block i: blocks of columns, of the rows of each.
-    __device__ __forceinline__ void load_block(projections &x, int i) const
+    static __device__ __forceinline__ void load_block(projections &x, int i)
     {
         constexpr int PIECES = format::split ? 2 : 1;
-        const int c = x.column + i / H * 32;
-        const uint4 *const from[2] = {projections_at(x.atoms.sender[i % H], c),
-                                      projections_at(x.atoms.receiver[i % H], c + GPU_NETWORK_HIDDEN)};
 #pragma unroll
-        for (int k = 0; k < 2 * PIECES; k++) x.of[i % AHEAD][k / PIECES].bits[k % PIECES] = from[k / PIECES][k % PIECES];
+        for (int k = 0; k < 2 * PIECES; k++)
+            x.of[i % AHEAD][k / PIECES].bits[k % PIECES] = x.from[i % H][k / PIECES][i / H * 4 * PIECES + k % PIECES];
     }
     static __device__ __forceinline__ void add_stored(const stored &from, eight &x)
     {
@@ -109,17 +112,22 @@ template <class tile_, int KIND> struct network_epilogues {
             eight bias = {};
             if (!adds) bias = load_floats(bias_of + place.constant + 32 * q);
 #pragma unroll
-            for (int h = 0; h < H; h++) {
+            for (int h = 0; h < H; h += 2) { // two rows at a time
                 const int i = q * H + h;
-                eight x;
+                eight x[2];
 #pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] = fmaf(sum[q][h].v[k], unit, bias.v[k]);
-                if constexpr (adds) {
-                    add_stored(added.of[i % AHEAD][0], x), add_stored(added.of[i % AHEAD][1], x);
-                    if (i + AHEAD < Q * H) load_block(added, i + AHEAD);
+                for (int k = 0; k < 2; k++) {
+#pragma unroll
+                    for (int c = 0; c < 8; c++) x[k].v[c] = fmaf(sum[q][h + k].v[c], unit, bias.v[c]);
+                    if constexpr (adds)
+                        add_stored(added.of[(i + k) % AHEAD][0], x[k]), add_stored(added.of[(i + k) % AHEAD][1], x[k]);
                 }
-                soften<NUMBERS>(x);
-                put(q, h, x);
+                if (adds && i + AHEAD < Q * H) load_block(added, i + AHEAD), load_block(added, i + 1 + AHEAD);
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    soften<NUMBERS>(x[k]);
+                    put(q, h + k, x[k]);
+                }
             }
         }
     }
