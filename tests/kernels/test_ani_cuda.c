@@ -284,7 +284,7 @@ static void test_other_ghosts(void **state)
 }
 
 // Calls on the device that are not waited for: of given pairs of which one has no reverse the energy is no number, and the next call tells.
-static void test_omitted_reverse(void **state)
+static void test_missing_reverse(void **state)
 {
     (void)state;
     enum { N = 12 };
@@ -342,7 +342,7 @@ static void test_omitted_reverse(void **state)
 }
 
 // Without owned atoms the networks have nothing to compute. The sums still wait for what the AEVs' kernel stores: the flags of the list.
-static void test_only_ghosts(void **state)
+static void test_no_owned_atoms(void **state)
 {
     (void)state;
     enum { N = 6 };
@@ -460,13 +460,17 @@ static void test_on_device(void **state)
     mlff_model_destroy(model);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),        cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_batches),      cmocka_unit_test(test_members),
-                                       cmocka_unit_test(test_2x),           cmocka_unit_test(test_wide_tiles),
-                                       cmocka_unit_test(test_other_ghosts), cmocka_unit_test(test_omitted_reverse),
-                                       cmocka_unit_test(test_only_ghosts),  cmocka_unit_test(test_on_device)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),
+                                       cmocka_unit_test(test_extremes),
+                                       cmocka_unit_test(test_batches),
+                                       cmocka_unit_test(test_members),
+                                       cmocka_unit_test(test_2x),
+                                       cmocka_unit_test(test_wide_tiles),
+                                       cmocka_unit_test(test_other_ghosts),
+                                       cmocka_unit_test(test_missing_reverse),
+                                       cmocka_unit_test(test_no_owned_atoms),
+                                       cmocka_unit_test(test_on_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
