@@ -21,9 +21,9 @@ template <class tile> struct network_columns : network_runner<tile> {
     using base::parity;
     using base::slot;
 
-    // d += products of 128 columns of weights, from `first` on of WIDTH in a slot, at `weights`, with N rows at `rows`, of BLOCKS_8 blocks of 8 of k; without
-    // `add` the first product is not added.
-    template <int N, int WIDTH, int BLOCKS_8>
+    // d = products of 128 columns of weights, from `first` on of WIDTH in a slot at `weights`, with N rows at `rows`, of 16 of k from 8 kk on; with `add` they are
+    // added to d. Enqueued.
+    template <int N, int WIDTH>
     static __device__ __forceinline__ void enqueue(float (&d)[2][N / 2], const char *weights, const char *rows, int first, int kk,
                                                    int add)
     {
@@ -35,7 +35,7 @@ template <class tile> struct network_columns : network_runner<tile> {
             wgmma_shared_product<format::bfloat>(d[i], wgmma_operand_at(at + i * WEIGHTS_COLUMN, WEIGHTS_K, 2 * WEIGHTS_COLUMN),
                                                  b, add);
     }
-    // x = products of all `blocks` blocks of 8 of k with 128 columns of weights of WIDTH in a slot, from `column` on, and N rows from `row` on.
+    // x = products of all `blocks` blocks of 8 of k of 128 columns of weights of WIDTH in a slot, from `column` on, with N rows from `row` on.
     template <int N, int WIDTH, int BLOCKS_8, int SHARE>
     __device__ __forceinline__ void multiply(eight (&x)[1][N / 8], int blocks, int column, int row, const network_turn &turn)
     {
@@ -69,7 +69,7 @@ template <class tile> struct network_columns : network_runner<tile> {
             mbarrier_wait(barriers->full + slot, parity);
             wgmma_begin();
 #pragma unroll
-            for (int kk = 0; kk < BLOCKS_8; kk += 2) enqueue<N, WIDTH, BLOCKS_8>(sum, base::slot_at(slot), rows, column, kk, 1);
+            for (int kk = 0; kk < BLOCKS_8; kk += 2) enqueue<N, WIDTH>(sum, base::slot_at(slot), rows, column, kk, 1);
             wgmma_commit();
             wgmma_wait<1>();
             if (last >= 0 && turn.lane == 0) mbarrier_arrive(barriers->empty + last);
@@ -100,7 +100,7 @@ template <class tile> struct network_columns : network_runner<tile> {
             wgmma_begin();
 #pragma unroll
             for (int kk = 0; kk < 4; kk += 2)
-                enqueue<N, WIDTH, 4>(part, base::slot_at(low_slot) + (apart ? 0 : 4 * WIDTH * 16), high, column, kk, kk > 0);
+                enqueue<N, WIDTH>(part, base::slot_at(low_slot) + (apart ? 0 : 4 * WIDTH * 16), high, column, kk, kk > 0);
             wgmma_commit();
             if (apart) {
                 next();
@@ -110,8 +110,8 @@ template <class tile> struct network_columns : network_runner<tile> {
             wgmma_begin();
 #pragma unroll
             for (int kk = 0; kk < 4; kk += 2) {
-                enqueue<N, WIDTH, 4>(part, weights, rest, column, kk, 1);
-                enqueue<N, WIDTH, 4>(part, weights, high, column, kk, 1);
+                enqueue<N, WIDTH>(part, weights, rest, column, kk, 1);
+                enqueue<N, WIDTH>(part, weights, high, column, kk, 1);
             }
             wgmma_commit();
             if (apart) {
