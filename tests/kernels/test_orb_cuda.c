@@ -187,11 +187,11 @@ static void test_tiles_and_precisions(void **state)
 }
 
 // Networks of edges by one kernel each, 512 wide, and in the fast modes of nodes: 280 edges, of which 24 begin a third tile of 128 rows, or a fifth of
-// 64; no edges. Clusters of 2 blocks, of 4, and of 4 for edges and 8 for nodes; clusters of 2 in tiles of 48, 64 and 80 rows.
+// 64; no edges. Clusters of 2 blocks, of 4, and of 4 for edges and 8 for nodes; clusters of 2 in tiles of 32, 48, 64 and 80 rows.
 static void test_networks(void **state)
 {
     (void)state;
-    static const char *const plans[] = {"tile=5", "tile=7", "tile=8", "tile=9", "tile=10", "tile=11"};
+    static const char *const plans[] = {"tile=5", "tile=7", "tile=8", "tile=9", "tile=10", "tile=11", "tile=12"};
     static const random_system systems[] = {{14, 1, 1.2, 3}, {1, 0, 1.0, 5}, {14, 0, 1.2, 3}};
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v2", "n_layers=2; hidden=512; seed=17");

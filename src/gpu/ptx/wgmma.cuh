@@ -67,7 +67,8 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operan
     "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h ",%" #i ",%" #j ",%" #k ",%" #l ",%" #m ",%" #n ",%" #o ","   \
     "%" #p
 #define WGMMA_P4(a, b, c, d) "%" #a ",%" #b ",%" #c ",%" #d
-#define WGMMA_N24 WGMMA_P4(0, 1, 2, 3) "," WGMMA_P4(4, 5, 6, 7) "," WGMMA_P4(8, 9, 10, 11)
+#define WGMMA_N16 WGMMA_P4(0, 1, 2, 3) "," WGMMA_P4(4, 5, 6, 7)
+#define WGMMA_N24 WGMMA_N16 "," WGMMA_P4(8, 9, 10, 11)
 #define WGMMA_N32 WGMMA_P16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define WGMMA_N40 WGMMA_N32 "," WGMMA_P4(16, 17, 18, 19)
 #define WGMMA_N48 WGMMA_N40 "," WGMMA_P4(20, 21, 22, 23)
@@ -81,7 +82,8 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operan
 #define WGMMA_N256 WGMMA_N224 "," WGMMA_P16(112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127)
 #define WGMMA_SUMS4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WGMMA_SUMS16(i) WGMMA_SUMS4(i), WGMMA_SUMS4(i + 4), WGMMA_SUMS4(i + 8), WGMMA_SUMS4(i + 12)
-#define WGMMA_D24 WGMMA_SUMS4(0), WGMMA_SUMS4(4), WGMMA_SUMS4(8)
+#define WGMMA_D16 WGMMA_SUMS4(0), WGMMA_SUMS4(4)
+#define WGMMA_D24 WGMMA_D16, WGMMA_SUMS4(8)
 #define WGMMA_D32 WGMMA_SUMS16(0)
 #define WGMMA_D40 WGMMA_D32, WGMMA_SUMS4(16)
 #define WGMMA_D48 WGMMA_D40, WGMMA_SUMS4(20)
@@ -136,6 +138,7 @@ template <int SUMS> static __device__ __forceinline__ void wgmma_product(float (
             WGMMA_BOTH_SHARED(N, "f16", aa, bb, more);                                                                           \
     }
 #if WGMMA_HERE
+WGMMA_SHARED_PRODUCT(16, 8, 9, 10)
 WGMMA_SHARED_PRODUCT(24, 12, 13, 14)
 WGMMA_SHARED_PRODUCT(32, 16, 17, 18)
 WGMMA_SHARED_PRODUCT(40, 20, 21, 22)

@@ -39,22 +39,20 @@ static inline int orb_edge_blocks(const orb_launcher *l)
     const int slabs = (l->n_edges + GPU_SLAB - 1) / GPU_SLAB;
     if (!orb_has_networks(l)) return 0;
     if (l->tiles == ORB_GPU_TILES_CLUSTERS_OF_4 || l->tiles == ORB_GPU_TILES_CLUSTERS_OF_8) return 4;
-    if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_NETWORK || l->tiles >= ORB_GPU_TILES_48 ? 2 : 0;
-    if (l->step->numbers == GPU_NUMBER_FLOAT32 && l->n_edges < ORB_GPU_NETWORK_EDGES_FLOAT32) return 0;
+    if (l->tiles >= 0) return l->tiles == ORB_GPU_TILES_NETWORK || l->tiles >= ORB_GPU_TILES_ROWS ? 2 : 0;
+    if (l->step->numbers == GPU_NUMBER_FLOAT32 && l->n_edges < ORB_GPU_CLUSTERS_OF_4_FLOAT32)
+        return l->n_edges < ORB_GPU_NETWORK_EDGES_FLOAT32 ? 0 : 2;
     return 4 * slabs <= l->plan->n_multiprocessors ? 4 : 2;
 }
 /* gpu_network.tile_rows of edges: the fewest rows with which clusters of 2 have one tile each. In float32 tiles of 64 take less time as operand A. */
 static inline int orb_edge_rows(const orb_launcher *l)
 {
+    static const int rows[ORB_GPU_TILE_SIZES] = {32, 48, 64, 80};
     const int clusters = l->plan->n_multiprocessors / 2, split = l->step->numbers == GPU_NUMBER_FLOAT32;
-    if (l->tiles >= 0)
-        return l->tiles < ORB_GPU_TILES_48    ? 0
-               : l->tiles == ORB_GPU_TILES_48 ? 48
-               : split                        ? 80
-                                              : 64 + 16 * (l->tiles - ORB_GPU_TILES_64);
-    if (l->n_edges <= 48 * clusters) return 48;
-    if (l->n_edges <= 64 * clusters) return split ? 0 : 64;
-    return l->n_edges <= 80 * clusters ? 80 : 0;
+    if (l->tiles >= 0) return l->tiles < ORB_GPU_TILES_ROWS ? 0 : rows[l->tiles - ORB_GPU_TILES_ROWS];
+    for (int k = split ? 0 : 1; k < ORB_GPU_TILE_SIZES; k++)
+        if (l->n_edges <= rows[k] * clusters) return split && rows[k] == GPU_SLAB ? 0 : rows[k];
+    return 0;
 }
 /* Blocks of the clusters that compute the networks of nodes. */
 static inline int orb_node_blocks(const orb_launcher *l)

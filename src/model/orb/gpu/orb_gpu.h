@@ -27,15 +27,15 @@ enum {
     ORB_GPU_CHUNK = 33792, /* edges, or atoms, processed together: 264 tiles of 128 */
     /* Values of plan.tile beyond those of products: networks of edges by clusters of 2 blocks; all products by size, no networks; networks
      * of edges by clusters of 4 blocks and, in the fast modes, networks of nodes by clusters of 4 or of 8; networks of edges by clusters of 2 blocks in
-     * tiles of 48, 64 or 80 rows, which are operand B. */
+     * tiles of 32, 48, 64 or 80 rows, which are operand B. */
     ORB_GPU_TILES_NETWORK = GPU_LINEAR_TILES,
     ORB_GPU_TILES_BY_SIZE,
     ORB_GPU_TILES_CLUSTERS_OF_4,
     ORB_GPU_TILES_CLUSTERS_OF_8,
-    ORB_GPU_TILES_48,
-    ORB_GPU_TILES_64,
-    ORB_GPU_TILES_80,
-    ORB_GPU_NETWORK_EDGES_FLOAT32 = 1200, /* networks of edges from so many on in float32; in the fast modes always */
+    ORB_GPU_TILES_ROWS,
+    ORB_GPU_TILE_SIZES = 4,
+    ORB_GPU_NETWORK_EDGES_FLOAT32 = 400,  /* networks of edges from so many on in float32; in the fast modes always */
+    ORB_GPU_CLUSTERS_OF_4_FLOAT32 = 1200, /* by clusters of 4 from so many on */
     ORB_GPU_NETWORK_NODES = 192,          /* networks of nodes from so many on */
     ORB_GPU_MAX_LAYERS = 16,
     ORB_GPU_MAX_CAP = 128,

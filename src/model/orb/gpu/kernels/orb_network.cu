@@ -229,9 +229,11 @@ static int launch_edges(const orb_gpu_network *call, const gpu_linear_plan *plan
 template <int NUMBERS> static int launch_one(const orb_gpu_network *call, const gpu_linear_plan *plan, void *stream)
 {
     if (call->net.blocks == 4) return launch_edges<NUMBERS, 4, 0>(call, plan, stream);
+    constexpr bool split = NUMBERS == GPU_NUMBER_FLOAT32;
     switch (call->net.tile_rows) {
+    case 32: return launch_edges < NUMBERS, 2, split ? 32 : 48 > (call, plan, stream);
     case 48: return launch_edges<NUMBERS, 2, 48>(call, plan, stream);
-    case 64: return launch_edges < NUMBERS, 2, NUMBERS == GPU_NUMBER_FLOAT32 ? 80 : 64 > (call, plan, stream);
+    case 64: return launch_edges < NUMBERS, 2, split ? 80 : 64 > (call, plan, stream);
     case 80: return launch_edges<NUMBERS, 2, 80>(call, plan, stream);
     default: return launch_edges<NUMBERS, 2, 0>(call, plan, stream);
     }
@@ -268,8 +270,8 @@ template <int NUMBERS> static int prepare_one(int unused)
 {
     int error = prepare_edges<NUMBERS, 4, 0>();
     if (!error) error = prepare_edges<NUMBERS, 2, 0>();
+    if (!error) error = prepare_edges < NUMBERS, 2, NUMBERS == GPU_NUMBER_FLOAT32 ? 32 : 64 > ();
     if (!error) error = prepare_edges<NUMBERS, 2, 48>();
-    if (!error && NUMBERS != GPU_NUMBER_FLOAT32) error = prepare_edges < NUMBERS, 2, NUMBERS == GPU_NUMBER_FLOAT32 ? 80 : 64 > ();
     return error ? error : prepare_edges<NUMBERS, 2, 80>();
 }
 template <int NUMBERS> static int prepare_nodes(void)
