@@ -70,8 +70,8 @@ typedef struct gpu_network {
     int32_t first_row, rows;
     int32_t early;  /* 1: the first operand of the input is complete, too */
     int32_t blocks; /* of a cluster: 2, or for fewer rows 4 or 8 */
-    int32_t
-        tile_rows; /* of clusters of 2: 32 (float32), 48, 64 (not in float32) or 80 rows at a time, as operand B; 0: 128, in float32 64, as operand A */
+    /* Of clusters of 2: 32 (float32), 48, 64 (not in float32) or 80 rows at a time, as operand B; 0: 128, in float32 64, as operand A. */
+    int32_t tile_rows;
     uint64_t *stamp; /* where the GPU's time at the beginning is stored; NULL: nowhere */
 } gpu_network;
 
