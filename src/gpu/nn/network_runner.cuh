@@ -168,15 +168,14 @@ template <class tile> struct network_runner {
         }
         __syncwarp();
     }
-    // Slabs that are not those of the operand: copies for each plane and block of 8 columns.
+    // Of a tile that is no slab of the operand: copies for each plane and block of 8 columns.
     __device__ __forceinline__ void copy_rows(const gpu_operand &input, int row, int rows, int count, int which, int lane)
     {
         for (int k = lane; k < tile::planes * count; k += 32) {
             const int plane = k / count, k8 = k % count;
             for (int done = 0; done < rows;) {
-                const int r = row + done, in_slab = done % tile::SLAB_ROWS,
-                          some = min(min(rows - done, GPU_SLAB - r % GPU_SLAB), tile::SLAB_ROWS - in_slab);
-                bulk_copy(slab_at(plane, done / tile::SLAB_ROWS) + k8 * tile::INPUT_BYTES + in_slab * 16,
+                const int r = row + done, some = min(rows - done, GPU_SLAB - r % GPU_SLAB);
+                bulk_copy(slab_at(plane, 0) + k8 * tile::INPUT_BYTES + done * 16,
                           (const char *)(plane ? input.low : input.high) +
                               (((size_t)(r / GPU_SLAB) * (input.columns / 8) + k8) * GPU_SLAB + r % GPU_SLAB) * 16,
                           some * 16, barriers->input + which);
@@ -299,15 +298,15 @@ template <class tile> struct network_runner {
 };
 
 /* Sums of rows by the blocks and groups that share them: sends a thread's own of row `row` of the slab and of those 8, 16, … further, waits, and returns where
- * those of `row` are, parts ROWS numbers from each other. `member`: of the four threads that have the same rows. */
+ * those of `row` are, parts ROWS numbers from each other. The four lanes that have the same rows send to a part of the blocks each. */
 template <class tile> struct network_exchange {
     network_runner<tile> &run;
     const network_turn &turn;
-    const int row, member, parity;
+    const int row, parity;
     template <int H> __device__ __forceinline__ const float2 *operator()(int part, const float2 (&of)[H]) const
     {
         const int here = turn.slab * tile::SLAB_ROWS + row;
-        for (int block = member; block < tile::BLOCKS; block += 4) {
+        for (int block = turn.lane / tile::LANES_APART % 4; block < tile::BLOCKS; block += 4) {
             const cluster_base peer = cluster_map(run.shared, block);
 #pragma unroll
             for (int h = 0; h < H; h++)

@@ -33,6 +33,7 @@ template <int NUMBERS_, int BLOCKS_, bool PROJECTS_, int ROWS_> struct network_t
     static constexpr int MINE = COLUMNS / SHARING, MINE_LAST = TRANSPOSED ? LAST : LAST / SHARING,
                          ROWS_LAST = TRANSPOSED ? SLAB_ROWS / SHARING : SLAB_ROWS;
     static constexpr int PARTS = TRANSPOSED ? 4 * BLOCKS : SHARING * BLOCKS; // of a row of results
+    static constexpr int LANES_APART = TRANSPOSED ? 8 : 1;                   // four lanes have the same rows
     // Of a thread in an epilogue: Q blocks of eight columns, 32 columns from each other, of H rows, 8 from each other.
     static constexpr int Q = MINE / (TRANSPOSED ? 128 : 32), H = TRANSPOSED ? SLAB_ROWS / 8 : 2,
                          Q_LAST = MINE_LAST / (TRANSPOSED ? 128 : 32), H_LAST = TRANSPOSED ? ROWS_LAST / 8 : 2;

@@ -32,7 +32,7 @@ template <class tile_, int KIND> struct network_epilogues {
     typedef stored_eight<format::split> stored;
     static constexpr int Q = tile::Q, H = tile::H, Q_LAST = tile::Q_LAST, H_LAST = tile::H_LAST;
     static constexpr int AHEAD = least(Q * H, tile::TRANSPOSED &&format::split ? 2 : 4); // blocks of eight columns of a row
-    typedef lanes_of_row<tile::TRANSPOSED ? 8 : 1> lanes;
+    typedef lanes_of_row<tile::LANES_APART> lanes;
     struct old_rows {
         packed_eight<format::bfloat, 2> of[Q_LAST][H_LAST];
     };
