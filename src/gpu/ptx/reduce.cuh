@@ -28,11 +28,11 @@ static __device__ __forceinline__ float max_warp(float v)
     for (int mask = 16; mask > 0; mask /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, mask));
     return v;
 }
-/* Over four adjacent lanes. */
-static __device__ __forceinline__ float sum_quad(float v)
+/* Over four lanes, APART from each other; adjacent ones unless said. */
+template <int APART = 1> static __device__ __forceinline__ float sum_quad(float v)
 {
-    v += __shfl_xor_sync(~0u, v, 1);
-    return v + __shfl_xor_sync(~0u, v, 2);
+    v += __shfl_xor_sync(~0u, v, APART);
+    return v + __shfl_xor_sync(~0u, v, 2 * APART);
 }
 /* N sums over a block of THREADS, in the order of warps; every thread has them. */
 template <int THREADS, typename T, int N> static __device__ __forceinline__ void sum_block(T (&v)[N])

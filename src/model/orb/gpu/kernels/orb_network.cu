@@ -32,7 +32,6 @@ template <class tile_, int KIND> struct network_epilogues {
     typedef stored_eight<format::split> stored;
     static constexpr int Q = tile::Q, H = tile::H, Q_LAST = tile::Q_LAST, H_LAST = tile::H_LAST;
     static constexpr int AHEAD = least(Q * H, tile::TRANSPOSED &&format::split ? 2 : 4); // blocks of eight columns of a row
-    typedef lanes_of_row<tile::LANES_APART> lanes;
     struct old_rows {
         packed_eight<format::bfloat, 2> of[Q_LAST][H_LAST];
     };
@@ -154,7 +153,7 @@ template <class tile_, int KIND> struct network_epilogues {
         update.added = NULL;
         if (!of_edges) update.z = NULL, update.keeps = 0;
         if (!update.shift || !update.latent.low || (of_edges && !update.z)) __builtin_unreachable();
-        finish_update<NUMBERS, tile::PARTS, KIND != NETWORK_NODES, lanes>(
+        finish_update<NUMBERS, tile::PARTS, KIND != NETWORK_NODES, tile::LANES_APART>(
             update, sum, at,
             [&](int k, int c) { return load_floats(constants + k * tile::LAST + place.constant + (c - place.column)); },
             [&](int q, int h, int, int) { return loaded.of[q][h].unpack(); },

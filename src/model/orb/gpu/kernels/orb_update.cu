@@ -57,7 +57,7 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
         eight x[COLUMNS / 32][2];
 #pragma unroll
         for (int k = 0; k < COUNT; k++) x[k / 2][k % 2] = sums_of(sum, k / 2, k % 2, 1.0f);
-        finish_update<NUMBERS, tile::CLUSTER, edges, lanes_of_row<1>>(
+        finish_update<NUMBERS, tile::CLUSTER, edges, 1>(
             call, x, at, [&](int k, int c) { return constants_at<tile>(constants, k, place, c); },
             [&](int q, int h, int, int) {
                 const int i = 2 * q + h;

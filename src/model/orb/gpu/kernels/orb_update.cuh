@@ -11,22 +11,9 @@ struct moments {
     float mean, squares; // squares: Σ (x − mean)²
 };
 
-/* Which lanes of a warp share a row: an epilogue has Q blocks of eight columns, 32 columns from each other, of H rows, 8 rows from each other, in each
- * thread. */
-template <int APART> struct lanes_of_row { // four, APART from each other: 1 where rows are operand A, 8 where weights are
-    static __device__ __forceinline__ float sum(float x)
-    {
-        x += __shfl_xor_sync(~0u, x, APART);
-        return x + __shfl_xor_sync(~0u, x, 2 * APART);
-    }
-    static __device__ __forceinline__ int member(int lane)
-    {
-        return lane / APART % 4;
-    }
-};
-
-// Moments of a thread's rows over the columns of this part of them.
-template <class Lanes, int Q, int H> static __device__ __forceinline__ void moments_of(const eight (&x)[Q][H], moments (&of)[H])
+// Moments of a thread's rows over the columns of this part of them. Here and below: Q blocks of eight columns, 32 columns from each other, of H rows, 8 rows
+// from each other, in each thread; four lanes that are APART from each other have the same rows.
+template <int APART, int Q, int H> static __device__ __forceinline__ void moments_of(const eight (&x)[Q][H], moments (&of)[H])
 {
     constexpr int COLUMNS = 32 * Q;
 #pragma unroll
@@ -34,13 +21,13 @@ template <class Lanes, int Q, int H> static __device__ __forceinline__ void mome
         float sum = 0, squares = 0;
 #pragma unroll
         for (int k = 0; k < 4 * Q; k++) sum += x[k / 4][h].v[k % 4 * 2] + x[k / 4][h].v[k % 4 * 2 + 1];
-        of[h].mean = Lanes::sum(sum) * (1.0f / COLUMNS);
+        of[h].mean = sum_quad<APART>(sum) * (1.0f / COLUMNS);
 #pragma unroll
         for (int k = 0; k < 4 * Q; k++) {
             const float a = x[k / 4][h].v[k % 4 * 2] - of[h].mean, b = x[k / 4][h].v[k % 4 * 2 + 1] - of[h].mean;
             squares += a * a + b * b;
         }
-        of[h].squares = Lanes::sum(squares);
+        of[h].squares = sum_quad<APART>(squares);
     }
 }
 
@@ -79,7 +66,7 @@ enum update_constant { UPDATE_BIAS, UPDATE_SCALE, UPDATE_SHIFT, UPDATE_SENDING, 
 
 /* `sum`: of products. `constant(k, c)`: eight of an update_constant from column c on; `old(q, h, r, c)`: old features, of rows that do not exist anything;
  * `exchange(of)`: moments of whole rows from those of this part; `put(q, h, x)`: gets the results. */
-template <int NUMBERS, int PARTS, bool edges, class Lanes, int Q, int H, class Constant, class Old, class Exchange, class Put>
+template <int NUMBERS, int PARTS, bool edges, int APART, int Q, int H, class Constant, class Old, class Exchange, class Put>
 static __device__ __forceinline__ void finish_update(const orb_gpu_update &call, eight (&sum)[Q][H], const update_place &place,
                                                      const Constant &constant, const Old &old_features, const Exchange &exchange,
                                                      const Put &put)
@@ -99,7 +86,7 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
 #pragma unroll
         for (int k = 0; k < 8 * H; k++) sum[q][k / 8].v[k % 8] = fmaf(sum[q][k / 8].v[k % 8], unit, bias.v[k % 8]);
     }
-    moments_of<Lanes>(sum, of);
+    moments_of<APART>(sum, of);
     exchange(of);
 #pragma unroll
     for (int h = 0; h < H; h++) {
@@ -146,10 +133,10 @@ static __device__ __forceinline__ void finish_update(const orb_gpu_update &call,
 #pragma unroll
     for (int h = 0; h < H; h++) {
         const int r = place.row + 8 * h;
-        const bool leads = Lanes::member(place.lane) == 0 && r < place.n_rows;
+        const bool leads = place.lane / APART % 4 == 0 && r < place.n_rows;
         if (call.inverse && leads && place.part == 0) call.inverse[r] = scale[h];
         if (!edges || call.replaces) continue;
-        const float sending = Lanes::sum(gate[h][0]), receiving = Lanes::sum(gate[h][1]);
+        const float sending = sum_quad<APART>(gate[h][0]), receiving = sum_quad<APART>(gate[h][1]);
         if (leads) ((float2 *)call.gates)[(size_t)r * PARTS + (size_t)place.part] = make_float2(sending, receiving);
     }
 }
