@@ -5,7 +5,15 @@
 #include "gpu_segment.h"
 #include "norm.cuh"
 
-enum { SUM_WARPS = 8, HALF = SUM_WARPS / 2, BACK_WARPS = 4, MAX_SUM_THREADS = 1024, SOFTMAX_WARPS = 4 };
+enum {
+    SUM_EDGES = 64,
+    ROW_LANES = 4,
+    SUM_WARPS = 8,
+    HALF = SUM_WARPS / 2,
+    BACK_WARPS = 4,
+    MAX_SUM_THREADS = 1024,
+    SOFTMAX_WARPS = 4
+};
 
 // σ of the sending (0) or receiving (1) logit of edge e.
 static __device__ __forceinline__ float gate_of(const gpu_attention &call, int e, int which)
@@ -108,36 +116,76 @@ static __global__ void __launch_bounds__(32 * BACK_WARPS)
     norm_row_backward<NUMBERS>(call.norm, e, local, lane, v_bar, z);
 }
 
-// A block for each atom, eight columns of its sums for each thread.
+// A block for each atom, eight columns of its sums for each thread. Edges and factors pass through shared memory, so that only rows are
+// waited for. Rows that an atom sends are adjacent: ROW_LANES lanes read as many of them at once, whole sectors, of ROW_LANES times eight columns,
+// and exchange their parts of the sums.
 template <int NUMBERS>
 static __global__ void __launch_bounds__(MAX_SUM_THREADS)
     segment_sum_kernel(const __grid_constant__ gpu_segment_sum call, int unused)
 {
+    constexpr int AT_ONCE = 8 / number_format<NUMBERS>::planes;
     __shared__ float largest[MAX_SUM_THREADS / 32];
-    const int i = blockIdx.x, columns = call.rows.columns, c = 8 * threadIdx.x, received = c >= columns;
-    const bool exists = i < *call.edges.n_atoms, sums = exists && c < 2 * columns;
-    const int32_t *first = received ? call.edges.incoming_first : call.edges.first;
-    const int begin = sums ? first[i] : 0, end = sums ? first[i + 1] : 0;
+    __shared__ int edge[2][SUM_EDGES];
+    __shared__ float factor[2][SUM_EDGES];
+    const int i = blockIdx.x, thread = threadIdx.x, wide = call.rows.columns / 8, received = thread >= wide,
+              turn = thread % ROW_LANES;
+    const bool exists = i < *call.edges.n_atoms, sums = exists && thread < 2 * wide;
+    const int begin[2] = {exists ? call.edges.first[i] : 0, exists ? call.edges.incoming_first[i] : 0},
+              count[2] = {exists ? call.edges.first[i + 1] - begin[0] : 0,
+                          exists ? call.edges.incoming_first[i + 1] - begin[1] : 0};
     wait_for_previous();
     let_next_start();
-    if (!exists) return;
-    eight sum = {};
-#pragma unroll 4
-    for (int k = begin; k < end; k++) {
-        const int e = received ? call.edges.incoming[k] : k;
-        const float factor = call.row_scale[e];
-        const eight x = load_operand<NUMBERS>(call.rows, e, received ? c - columns : c);
+    eight part[ROW_LANES] = {};
+    const auto add = [&](int k, int column, eight &sum) {
+        const eight x = load_operand<NUMBERS>(call.rows, edge[received][k], 8 * column);
 #pragma unroll
-        for (int m = 0; m < 8; m++) sum.v[m] = fmaf(factor, x.v[m], sum.v[m]);
+        for (int m = 0; m < 8; m++) sum.v[m] = fmaf(factor[received][k], x.v[m], sum.v[m]);
+    };
+    for (int from = 0; from < max(count[0], count[1]); from += SUM_EDGES) {
+        if (from > 0) __syncthreads();
+        for (int k = thread; k < 2 * SUM_EDGES; k += blockDim.x) {
+            const int of = k / SUM_EDGES, at = from + k % SUM_EDGES;
+            if (at >= count[of]) continue;
+            const int e = of ? call.edges.incoming[begin[1] + at] : begin[0] + at;
+            edge[of][k % SUM_EDGES] = e;
+            factor[of][k % SUM_EDGES] = call.row_scale[e];
+        }
+        __syncthreads();
+        const int here = sums ? min(count[received] - from, (int)SUM_EDGES) : 0;
+        if (received) {
+#pragma unroll AT_ONCE
+            for (int k = 0; k < here; k++) add(k, thread - wide, part[0]);
+        } else {
+#pragma unroll AT_ONCE / ROW_LANES
+            for (int k = (turn - begin[0]) & (ROW_LANES - 1); k < here; k += ROW_LANES) {
+#pragma unroll
+                for (int j = 0; j < ROW_LANES; j++) add(k, thread / ROW_LANES + j * (wide / ROW_LANES), part[j]);
+            }
+        }
     }
+    eight sum = part[0];
+#pragma unroll
+    for (int half = ROW_LANES / 2; half > 0; half /= 2) {
+        const bool upper = turn & half;
+#pragma unroll
+        for (int j = 0; j < half; j++) {
+#pragma unroll
+            for (int m = 0; m < 8; m++) {
+                const float low = part[j].v[m], high = part[j + half].v[m];
+                part[j].v[m] = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, half);
+            }
+        }
+    }
+    if (!received) sum = part[0];
+    const int column = received ? thread : thread / ROW_LANES + turn * (wide / ROW_LANES);
     const float own = max_warp(largest_of(sum));
-    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = own;
+    if (thread % 32 == 0) largest[thread / 32] = own;
     __syncthreads();
     float of_row = 0;
     for (int w = 0; w < (int)blockDim.x / 32; w++) of_row = fmaxf(of_row, largest[w]);
     if (!sums) return;
-    const float scale = store_scaled_row<NUMBERS>(call.sums, i, c, of_row, sum);
-    if (threadIdx.x == 0) call.sums_scale[i] = scale;
+    const float scale = store_scaled_row<NUMBERS>(call.sums, i, 8 * column, of_row, sum);
+    if (thread == 0) call.sums_scale[i] = scale;
 }
 
 // What a lane has of a softmax: rows row_of(k), k = begin, begin + step … end − 1, of one column.

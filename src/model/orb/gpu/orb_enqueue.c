@@ -283,11 +283,11 @@ static void read_out(orb_launcher *l)
         RUN(l, s->conservative ? orb_gpu_launch_energies(s, l->plan, l->stream) : orb_gpu_launch_sums(s, l->plan, l->stream));
 }
 
-int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper, int tiles, void *stream)
+int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper, int tiles, orb_gpu_side side, void *stream)
 {
     orb_gpu_step step = *given;
     const int64_t edges = (int64_t)plan->n_atoms * step.cap;
-    orb_launcher l = {.step = &step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream};
+    orb_launcher l = {.step = &step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream, .side = side};
     l.n_edges = edges < step.edge_capacity ? (int)edges : step.edge_capacity;
     step.saves = step.conservative && plan->forces;
     const int few = hopper && orb_gpu_has_few_edges(plan, l.n_edges),

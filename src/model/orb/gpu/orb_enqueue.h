@@ -11,6 +11,7 @@ typedef struct orb_launcher {
     int hopper, tiles, n_edges, error; /* n_edges: upper bound */
     int exchanges;                     /* 1: a layer's nodes in one kernel whose blocks run at once */
     void *stream;
+    orb_gpu_side side;
 } orb_launcher;
 
 /* Runs a launch unless an earlier one has failed. */

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // orb_enqueue_back.c: the kernels of the reverse pass in order (README.md of the model's folder derives it). A network's adjoints of hidden
 // features take the place of what the forward pass kept of them.
+#include <cuda_runtime_api.h>
+
 #include "orb_enqueue.h"
 
 typedef int (*launch_dense)(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
@@ -24,14 +26,14 @@ static void hidden_backward(orb_launcher *l, const gpu_linear back[3], const orb
     RUN(l, launch(&second, &plan, l->stream));
 }
 
-static gpu_norm_rows norm_of(const orb_launcher *l, const orb_gpu_kept *kept, const orb_gpu_mlp *mlp)
+static gpu_norm_rows norm_of(const orb_launcher *l, const orb_gpu_kept *kept, const orb_gpu_mlp *mlp, float *row_scale)
 {
     return (gpu_norm_rows){.z = kept->z,
                            .inverse = kept->inverse,
                            .scale = mlp->scale,
                            .centered = mlp->shift != NULL,
                            .y_bar = l->step->y_bar,
-                           .row_scale = l->step->row_scale};
+                           .row_scale = row_scale};
 }
 
 // nodes_bar is the adjoint of layer t's output but for what the next layer's networks of nodes added: context_bar.
@@ -45,7 +47,7 @@ static void update_backward(orb_launcher *l, int t)
     const gpu_linear_plan plan = orb_plan_for(l, n, 3 * ORB_GPU_LATENT);
     for (int first = 0; first < n; first += s->chunk) {
         const int rows = n - first < s->chunk ? n - first : s->chunk;
-        const gpu_norm_backward norm = {.norm = norm_of(l, &kept, &layer->node),
+        const gpu_norm_backward norm = {.norm = norm_of(l, &kept, &layer->node, s->node_scale),
                                         .n_rows = n_atoms,
                                         .first_row = first,
                                         .rows = rows,
@@ -60,20 +62,35 @@ static void update_backward(orb_launcher *l, int t)
         const gpu_dense context = {.product = orb_product(kept.hidden[0], &layer->node_back[0], n_atoms, first, rows),
                                    .values = s->context_bar,
                                    .stride = 3 * ORB_GPU_LATENT,
-                                   .row_scale = s->row_scale};
+                                   .row_scale = s->node_scale};
         RUN(l, orb_gpu_launch_node_back(&context, &plan, l->stream));
     }
 }
 
-// Adjoints of the layer's edges; below the first layer nothing depends on nodes any more.
+// Adds what the first layer of the edges' network gives to the adjoints of its edges, of a chunk.
+static void add_edges(orb_launcher *l, int t, const orb_gpu_kept *kept, int first, const gpu_linear_plan *plan, void *stream)
+{
+    const orb_gpu_step *s = l->step;
+    const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
+    const gpu_dense edges = {.product = orb_product(kept->hidden[0], &s->model->layer[t].edge_back[0], s->n_edges, first, rows),
+                             .values = s->edges_bar,
+                             .stride = ORB_GPU_LATENT,
+                             .adds = 1,
+                             .row_scale = s->row_scale};
+    RUN(l, orb_gpu_launch_edge_back(&edges, plan, stream));
+}
+
+// Adjoints of the layer's edges; below the first layer nothing depends on nodes any more. The last product of many edges, which nothing needs
+// until the next layer's edges, runs on a second stream, beside the sums and the nodes between.
 static void messages_backward(orb_launcher *l, int t)
 {
     const orb_gpu_step *s = l->step;
     const orb_gpu_layer *layer = &s->model->layer[t];
     const orb_gpu_kept kept = orb_kept_at(s, &s->of_edges, t, s->edge_capacity);
     const gpu_attention attention = orb_attention_of(l, t);
-    const gpu_linear_plan plan = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT),
-                          of_nodes = orb_plan_for(l, l->plan->n_atoms, ORB_GPU_LATENT);
+    const gpu_linear_plan of_nodes = orb_plan_for(l, l->plan->n_atoms, ORB_GPU_LATENT);
+    gpu_linear_plan plan = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT);
+    const int forked = plan.wide < 3;
     for (int first = 0; first < l->n_edges; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
         const gpu_attention_backward back = {.attention = attention,
@@ -83,19 +100,24 @@ static void messages_backward(orb_launcher *l, int t)
                                              .begins = t + 1 == s->n_layers,
                                              .e_bar = s->edges_bar,
                                              .envelope_bar = s->envelope_bar,
-                                             .norm = norm_of(l, &kept, &layer->edge),
+                                             .norm = norm_of(l, &kept, &layer->edge, s->row_scale),
                                              .first_row = first,
                                              .rows = rows,
                                              .stamp =
                                                  first ? NULL : orb_stamp_at(l, s->stamp_heads + 2 + 2 * (s->n_layers - 1 - t))};
-        RUN(l, gpu_launch_attention_backward(&back, (enum gpu_number)s->numbers, l->plan->overlap, l->stream));
+        const int joins = first == 0 && forked && t + 1 < s->n_layers;
+        if (joins) RUN(l, (int)cudaStreamWaitEvent(l->stream, l->side.joined, 0));
+        RUN(l, gpu_launch_attention_backward(&back, (enum gpu_number)s->numbers, joins ? 0 : l->plan->overlap, l->stream));
         hidden_backward(l, layer->edge_back, &kept, s->n_edges, first, rows, l->n_edges, orb_gpu_launch_edge_back);
-        const gpu_dense edges = {.product = orb_product(kept.hidden[0], &layer->edge_back[0], s->n_edges, first, rows),
-                                 .values = s->edges_bar,
-                                 .stride = ORB_GPU_LATENT,
-                                 .adds = 1,
-                                 .row_scale = s->row_scale};
-        RUN(l, orb_gpu_launch_edge_back(&edges, &plan, l->stream));
+    }
+    if (!forked || t == 0) {
+        for (int first = 0; first < l->n_edges; first += s->chunk) add_edges(l, t, &kept, first, &plan, l->stream);
+    } else {
+        RUN(l, (int)cudaEventRecord(l->side.forked, l->stream));
+        RUN(l, (int)cudaStreamWaitEvent(l->side.stream, l->side.forked, 0));
+        plan.overlap = 0;
+        for (int first = 0; first < l->n_edges; first += s->chunk) add_edges(l, t, &kept, first, &plan, l->side.stream);
+        RUN(l, (int)cudaEventRecord(l->side.joined, l->side.stream));
     }
     if (t == 0) return;
     const gpu_segment_sum sums = {.edges = attention.edges,
@@ -121,7 +143,7 @@ static void encoder_backward(orb_launcher *l)
     const gpu_linear_plan plan = orb_plan_for(l, l->n_edges, s->edge_inputs);
     for (int first = 0; first < l->n_edges; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
-        const gpu_norm_backward norm = {.norm = norm_of(l, &kept, &s->model->encoder),
+        const gpu_norm_backward norm = {.norm = norm_of(l, &kept, &s->model->encoder, s->row_scale),
                                         .n_rows = s->n_edges,
                                         .first_row = first,
                                         .rows = rows,

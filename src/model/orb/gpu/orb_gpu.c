@@ -44,7 +44,9 @@ static mlff_status enqueue_model(gpu_evaluator *base, const gpu_step *gpu, const
     mlff_status status = MLFF_OK;
     orb_gpu_step step = ((const orb_evaluator *)base)->step;
     step.gpu = *gpu;
-    CUDA_TRY(orb_gpu_enqueue(&step, plan, base->hopper, plan->tile, stream), "launching the model");
+    CUDA_TRY(
+        orb_gpu_enqueue(&step, plan, base->hopper, plan->tile, (orb_gpu_side){base->side, base->forked, base->joined}, stream),
+        "launching the model");
 done:
     return status;
 }

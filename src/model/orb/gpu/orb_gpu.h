@@ -163,7 +163,8 @@ typedef struct orb_gpu_step {
     float *context_bar;           /* [n_atoms][768] of a node network's input */
     float *envelope_bar;          /* [n_edges] */
     gpu_operand y_bar;            /* [chunk][256] of a norm's input, rows scaled */
-    float *row_scale;             /* [n_edges], or [n_atoms] if that is more */
+    float *row_scale;             /* [n_edges] of edges */
+    float *node_scale;            /* [n_atoms] the same of nodes */
     gpu_operand hidden_sums;      /* [n_atoms][2 hidden] of projections, rows scaled */
     float *hidden_sums_scale;     /* [n_atoms] */
     float *input_bar;             /* [chunk][edge_inputs] */
@@ -288,8 +289,13 @@ int orb_gpu_layers_cleared(enum gpu_number numbers);
 int orb_gpu_has_node_layers(const gpu_plan *plan);
 int orb_gpu_prepare_back(int hopper);
 
+/* A second stream (cudaStream_t), and events (cudaEvent_t) of its beginning and end. */
+typedef struct orb_gpu_side {
+    void *stream, *forked, *joined;
+} orb_gpu_side;
+
 /* All kernels of the model, behind the neighbor list. `tiles`: kind of the products' tiles (gpu_linear_plan.wide); -1: chosen by size. */
-int orb_gpu_enqueue(const orb_gpu_step *step, const gpu_plan *plan, int hopper, int tiles, void *stream);
+int orb_gpu_enqueue(const orb_gpu_step *step, const gpu_plan *plan, int hopper, int tiles, orb_gpu_side side, void *stream);
 
 /* NULL if the kernels support this shape, else what they lack. */
 const char *orb_gpu_lacks(const orb_parameters *parameters);

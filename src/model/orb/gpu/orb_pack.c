@@ -336,7 +336,8 @@ static void place_adjoints(gpu_packer *p, orb_gpu_step *step, size_t n, size_t e
     PLACE(context_bar, n * 3 * F * real);
     PLACE(envelope_bar, e * real);
     place_operand(p, &step->y_bar, chunk, (int)F, both);
-    PLACE(row_scale, (e > n ? e : n) * real);
+    PLACE(row_scale, e * real);
+    PLACE(node_scale, n * real);
     place_operand(p, &step->hidden_sums, n, 2 * step->hidden, both);
     PLACE(hidden_sums_scale, n * real);
     PLACE(input_bar, chunk * (size_t)step->edge_inputs * real);
