@@ -212,12 +212,57 @@ static void fixed_and_refused(void **state)
     mlff_model_destroy(m);
 }
 
+// Atoms that no force holds move freely, as the whole does: of 9 + 3 motions without a force 6 are those of the whole. Which ones mixed
+// with them depends on rounding, and with it whether the molecule's vibration was there.
+static void free_atoms_keep_the_vibration(void **state)
+{
+    (void)state;
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_vibrations v, alone;
+    mlff_system *pair;
+    assert_ok(mlff_system_create(2, &pair));
+    for (int i = 0; i < 2; i++) pair->species[i] = 6;
+    pair->positions[3] = 0.8, pair->positions[4] = 0.3, pair->positions[5] = 0.1;
+    assert_ok(mlff_vibrations_compute(evaluator, pair, STEP, &alone));
+    assert_int_equal(alone.n_modes, 1);
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        mlff_system *system;
+        double nearest = INFINITY;
+        assert_ok(mlff_system_create(4, &system));
+        memcpy(system->positions, pair->positions, 6 * sizeof(double));
+        for (int i = 0; i < 4; i++) system->species[i] = i < 2 ? 6 : 2;
+        for (int k = 6; k < 12; k++) system->positions[k] = 100 * (k / 3 - 1) + 30 * base_random_normal(seed, 0, (uint64_t)k);
+        assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+        assert_int_equal(v.n_modes, 6);
+        for (int k = 0; k < 6; k++) {
+            double momentum[3] = {0}, length = 0;
+            for (int a = 0; a < 12; a++) {
+                momentum[a % 3] += mlff_element_mass(system->species[a / 3]) * v.displacements[12 * k + a];
+                length += v.displacements[12 * k + a] * v.displacements[12 * k + a];
+            }
+            nearest = fmin(nearest, fabs(v.wavenumbers[k] - alone.wavenumbers[0]));
+            if (!(fabs(length - 1) < 1e-9)) fail_msg("seed %d: mode %d has the length %g", (int)seed, k, length);
+            for (int c = 0; c < 3; c++)
+                if (!(fabs(momentum[c]) < 1e-6))
+                    fail_msg("seed %d: mode %d moves the whole: %g amu Å", (int)seed, k, momentum[c]);
+        }
+        if (!(nearest < 1)) fail_msg("seed %d: no vibration near %g /cm", (int)seed, alone.wavenumbers[0]);
+        mlff_vibrations_free(&v);
+        mlff_system_destroy(system);
+    }
+    mlff_vibrations_free(&alone);
+    mlff_system_destroy(pair);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frequencies_are_curvatures), cmocka_unit_test(silicon_at_gamma),
         cmocka_unit_test(rotation_and_masses),        cmocka_unit_test(chain_turns),
-        cmocka_unit_test(fixed_and_refused),
+        cmocka_unit_test(fixed_and_refused),          cmocka_unit_test(free_atoms_keep_the_vibration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

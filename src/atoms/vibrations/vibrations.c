@@ -128,3 +128,19 @@ void vibrations_project(const double *rigid, int n_rigid, double *hessian, size_
         }
     }
 }
+
+void vibrations_set_apart(const double *rigid, int n_rigid, double *hessian, size_t n)
+{
+    double bound = 0; // of all eigenvalues: the largest sum of a row
+    for (size_t a = 0; a < n; a++) {
+        double sum = 0;
+        for (size_t b = 0; b < n; b++) sum += fabs(hessian[a * n + b]);
+        bound = fmax(bound, sum);
+    }
+    const double apart = bound > 0 ? 2 * bound : 1;
+    for (int r = 0; r < n_rigid; r++) {
+        const double *v = rigid + n * (size_t)r;
+        for (size_t a = 0; a < n; a++)
+            for (size_t b = 0; b < n; b++) hessian[a * n + b] += apart * v[a] * v[b];
+    }
+}

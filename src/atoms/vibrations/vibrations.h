@@ -24,4 +24,8 @@ int vibrations_rigid(const mlff_system *system, double *rigid);
 /* H becomes (1 - Σ r rᵀ) H (1 - Σ r rᵀ) for n_rigid rows r[n] of length 1. */
 void vibrations_project(const double *rigid, int n_rigid, double *hessian, size_t n);
 
+/* Gives the rows r, which a projection has given the eigenvalue 0, one above all others: other motions without a force, as of parts that
+ * are beyond each other's reach, have the eigenvalue 0 too, and eigenvectors would be any mixture of both. */
+void vibrations_set_apart(const double *rigid, int n_rigid, double *hessian, size_t n);
+
 #endif

@@ -87,22 +87,14 @@ static void find_rigid_wavenumbers(const hessian *h, const double *rigid, mlff_v
     }
 }
 
-// Modes without the n_rigid that the projection has set to zero: those with the largest part in the rigid motions.
-static void take_modes(const hessian *h, const double *rigid, const double *values, const double *vectors, mlff_vibrations *v)
+// Modes below the n_rigid that are set apart.
+static void take_modes(const hessian *h, const double *values, const double *vectors, mlff_vibrations *v)
 {
-    int n_modes = 0;
-    for (size_t k = 0; k < h->n; k++) {
+    for (size_t k = 0; k < (size_t)v->n_modes; k++) {
         const double *u = vectors + k * h->n;
-        double part = 0;
-        for (int r = 0; r < v->n_rigid; r++) {
-            double along = 0;
-            for (size_t a = 0; a < h->n; a++) along += u[a] * rigid[h->n * (size_t)r + a];
-            part += along * along;
-        }
-        if (part > 0.5 || n_modes == v->n_modes) continue;
-        v->wavenumbers[n_modes] = wavenumber(values[k]);
+        v->wavenumbers[k] = wavenumber(values[k]);
         if (values[k] > 0) v->zero_point_energy += 0.5 * PLANCK_BAR_EV_FS * sqrt(values[k]);
-        double *x = v->displacements + 3 * (size_t)h->system->n_atoms * (size_t)n_modes++, square = 0;
+        double *x = v->displacements + 3 * (size_t)h->system->n_atoms * k, square = 0;
         for (size_t a = 0; a < h->n; a++) {
             const int atom = h->atoms[a / 3];
             const double displacement = u[a] / sqrt(vibrations_mass(h->system, atom));
@@ -230,12 +222,13 @@ mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system
     v.n_rigid = vibrations_rigid(system, rigid);
     find_rigid_wavenumbers(&h, rigid, &v);
     vibrations_project(rigid, v.n_rigid, h.values, h.n);
+    vibrations_set_apart(rigid, v.n_rigid, h.values, h.n);
     MLFF_TRY(symmetric_eigen(h.values, (int)h.n, values, vectors));
     v.n_modes = (int)h.n - v.n_rigid;
     v.wavenumbers = base_alloc((size_t)v.n_modes + 1, sizeof *v.wavenumbers, "vibrations");
     v.displacements = base_alloc(3 * (size_t)system->n_atoms * (size_t)v.n_modes + 1, sizeof *v.displacements, "vibrations");
     if (!v.wavenumbers || !v.displacements) MLFF_TRY(MLFF_ERR_MEMORY);
-    take_modes(&h, rigid, values, vectors, &v);
+    take_modes(&h, values, vectors, &v);
     MLFF_TRY(warn_of_steps(&h, &v));
     *vibrations_out = v;
     v = (mlff_vibrations){0};
