@@ -344,6 +344,39 @@ static void a_trajectory_of_orb_is_reproduced(void **state)
     mlff_model_destroy(model);
 }
 
+// A crystal of atoms within each other's repulsion, with the cell vectors a b c and b a c: one lattice, right- and left-handed.
+static void stress_does_not_depend_on_the_order_of_vectors(void **state)
+{
+    (void)state;
+    mlff_model *model = import_model("v3-direct");
+    mlff_system *system;
+    assert_ok(mlff_system_build("silicon", 8, 0, &system));
+    for (int k = 0; k < 24; k++) system->positions[k] *= 0.8;
+    for (int k = 0; k < 9; k++) system->cell[k] *= 0.8;
+    assert_ok(mlff_system_perturb(system, 300, 3));
+    for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
+        mlff_evaluator *evaluator = support_evaluator(model, (mlff_precision)precision);
+        double stress[2][6], largest = 0;
+        for (int k = 0; k < 2; k++) {
+            int32_t first_atom[2];
+            mlff_batch batch;
+            mlff_batch_from_system(system, first_atom, &batch);
+            assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.stresses = stress[k]}));
+            for (int c = 0; c < 3; c++) {
+                const double a = system->cell[c];
+                system->cell[c] = system->cell[3 + c];
+                system->cell[3 + c] = a;
+            }
+        }
+        for (int k = 0; k < 6; k++) largest = fmax(largest, fabs(stress[0][k]));
+        assert_true(largest > 0.1); // eV/Å³: of the repulsion
+        assert_true(support_difference(stress[0], stress[1], 6) < (precision == MLFF_FLOAT64 ? 1e-9 : 2e-5) * largest);
+        mlff_evaluator_destroy(evaluator);
+    }
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +388,7 @@ int main(void)
         cmocka_unit_test(charge_and_spin_are_required_where_they_matter),
         cmocka_unit_test(atom_energies_are_refused),
         cmocka_unit_test(ties_at_the_cap_are_told_once),
+        cmocka_unit_test(stress_does_not_depend_on_the_order_of_vectors),
         cmocka_unit_test(a_trajectory_of_orb_is_reproduced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,6 +326,17 @@ static void test_ties(void **state)
     }
 }
 
+// Silicon, pressed so that its atoms repel each other, in a left-handed cell.
+static mlff_system *left_handed_silicon(void)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build("silicon", 8, 0, &system));
+    assert_ok(mlff_system_perturb(system, 300, 3));
+    for (int k = 0; k < 24; k++) system->positions[k] *= 0.8;
+    for (int k = 0; k < 9; k++) system->cell[k] *= k < 3 ? -0.8 : 0.8;
+    return system;
+}
+
 // Bessel functions and harmonics, SiLU, root mean square norms, repulsion: atoms down to 0.6 Å; a cap of 6 edges.
 static void test_v3(void **state)
 {
@@ -336,6 +347,7 @@ static void test_v3(void **state)
         if (p == MLFF_FLOAT64) continue;
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
         check_system("v3, 6 atoms, periodic", model, gpu, (mlff_precision)p, support_random_system(6, 1, 0.6, 12));
+        check_system("v3, left-handed cell", model, gpu, (mlff_precision)p, left_handed_silicon());
         check_system("v3, 9 atoms", model, gpu, (mlff_precision)p, support_random_system(9, 0, 0.6, 13));
         mlff_evaluator_destroy(gpu);
     }

@@ -137,8 +137,9 @@ void orb_add_repulsion(const orb_parameters *p, const orb_graph *graph, const mo
         const int begin = pairs->first_atom[s], end = pairs->first_atom[s + 1];
         const double share = p->repulsion == ORB_REPULSION_MEAN ? 1.0 / (end - begin) : 1.0;
         const double *h = pairs->cells ? pairs->cells + 9 * (size_t)s : NULL;
-        const double volume =
-            !h ? 0 : h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
+        const double volume = !h ? 0
+                                 : fabs(h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) +
+                                        h[2] * (h[3] * h[7] - h[4] * h[6]));
         double energy = 0;
         for (int e = graph->first[begin]; e < graph->first[end]; e++) {
             const size_t i = (size_t)graph->sender[e], j = (size_t)graph->receiver[e], pair = (size_t)graph->pair[e];

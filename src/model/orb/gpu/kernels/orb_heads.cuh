@@ -102,7 +102,7 @@ static __device__ __forceinline__ double direct_stress(const orb_gpu_step &step,
     const bool periodic = system.wrapped[0] && system.wrapped[1] && system.wrapped[2];
     const double *h = system.cell, volume = h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) +
                                             h[2] * (h[3] * h[7] - h[4] * h[6]);
-    return periodic ? y * step.stress_scale[k] + step.stress_mean[k] + repulsion / volume : nan("");
+    return periodic ? y * step.stress_scale[k] + step.stress_mean[k] + repulsion / fabs(volume) : nan("");
 }
 
 #endif
