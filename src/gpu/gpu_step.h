@@ -52,6 +52,9 @@ typedef struct gpu_call {
     double *force_errors;                                /* [n_atoms] eV/Å, or NULL; of models that estimate them */
 } gpu_call;
 
+/* The search looks at so many images to each side of a cell along an axis. */
+enum { GPU_IMAGES = 500 };
+
 /* Flags of a report. */
 enum {
     GPU_ROW_FULL = 1,       /* an atom has more neighbors than a row holds: `longest_row` is the length needed */
@@ -61,7 +64,8 @@ enum {
     GPU_SHIFT_RANGE = 16,   /* an image shift beyond ±511 */
     GPU_NOT_SYMMETRIC = 32, /* a given pair has no reverse */
     GPU_ELEMENT = 64,       /* an element that the model does not have */
-    GPU_TOO_WIDE = 128      /* coordinates beyond ±5·10⁴ Å of the first atom */
+    GPU_TOO_WIDE = 128,     /* coordinates beyond ±5·10⁴ Å of the first atom */
+    GPU_MANY_IMAGES = 256   /* a cell that repeats more than GPU_IMAGES times within the cutoff */
 };
 
 /* What a step reports to the host. */

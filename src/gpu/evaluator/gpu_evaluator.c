@@ -348,6 +348,12 @@ mlff_status gpu_evaluator_report_status(const gpu_evaluator *e, const gpu_report
         return host.fail(MLFF_ERR_VALUE, "atom %d (or its cell) has a coordinate that is not finite", atom);
     if (flags & GPU_NO_VOLUME)
         return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or a periodic axis without a cell vector", atom);
+    if (flags & GPU_MANY_IMAGES)
+        return host.fail(
+            MLFF_ERR_LIMIT,
+            "the cell of atom %d repeats more than %d times within the cutoff; give the vectors of the same lattice that "
+            "are least skewed, or use the CPU",
+            atom, GPU_IMAGES);
     if (flags & GPU_ELEMENT)
         return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other,
                          e->model_name);

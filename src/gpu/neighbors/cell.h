@@ -95,8 +95,13 @@ static inline GPU_HOST_DEVICE int cell_complete(const double *cell, const unsign
     for (int a = 0; a < 3; a++) {
         for (int c = 0; c < 3; c++) system->inverse[3 * c + a] = n[3 * a + c] * part;
         float reach = ceilf(cell_count_along(system, a, cutoff) - 0.49999f);
-        if (system->wrapped[a] && reach > 0) system->images[a] = reach < 500.0f ? (int)reach : 500;
+        if (!system->wrapped[a] || !(reach > 0)) continue;
+        if (reach <= (float)GPU_IMAGES)
+            system->images[a] = (int)reach;
+        else
+            flags |= GPU_MANY_IMAGES; /* as of a very skewed cell */
     }
+    for (int a = 0; a < 3 && flags; a++) system->images[a] = 0;
     return flags;
 }
 
