@@ -137,6 +137,17 @@ static inline float __uint_as_float(uint32_t v)
     memcpy(&r, &v, 4);
     return r;
 }
+/* The C library's are calls. */
+static inline float emulate_larger(float a, float b)
+{
+    return a > b || isnan(b) ? a : b;
+}
+static inline float emulate_smaller(float a, float b)
+{
+    return a < b || isnan(b) ? a : b;
+}
+#define fmaxf emulate_larger
+#define fminf emulate_smaller
 #define __expf expf
 #define __logf logf
 #define __cosf cosf

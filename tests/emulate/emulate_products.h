@@ -9,9 +9,16 @@
 #define EMULATE_INLINE __attribute__((always_inline)) static inline
 
 /* Sixteen numbers along k, and eight halves (or bfloat16) as floats. Products call these for most of the time that they take:
- * no branches, and no more than SSE2 where the compiler may not use more. */
+ * no branches, and no more than SSE2 where the compiler may not use more, with the same bits. */
+#ifdef __AVX2__
+typedef __m256 emulate_eight;
+#else
+struct emulate_eight {
+    __m128 low, high;
+};
+#endif
 struct emulate_sixteen {
-    __m128 of[4];
+    emulate_eight of[2];
 };
 template <bool bfloat> EMULATE_INLINE __m128 emulate_unpack(__m128i halves) /* the first four */
 {
@@ -34,30 +41,75 @@ template <bool bfloat> EMULATE_INLINE void emulate_unpack_eight(__m128i halves, 
     out[0] = emulate_unpack<bfloat>(halves);
     out[1] = emulate_unpack<bfloat>(_mm_unpackhi_epi64(halves, halves));
 }
-template <bool bfloat> static inline emulate_sixteen emulate_operand(const char *at, int k_stride)
+/* Four products of two rows and two columns, x0·y0, x0·y1, x1·y0, x1·y1, of which eight parts each are added. */
+#ifdef __AVX2__
+template <bool bfloat> EMULATE_INLINE emulate_eight emulate_widen(__m128i halves)
 {
-    emulate_sixteen v;
-    emulate_unpack_eight<bfloat>(_mm_loadu_si128((const __m128i *)at), v.of);
-    emulate_unpack_eight<bfloat>(_mm_loadu_si128((const __m128i *)(at + k_stride)), v.of + 2);
-    return v;
+    if (!bfloat) {
+#ifdef __F16C__
+        return _mm256_cvtph_ps(halves);
+#endif
+        __m128 v[2];
+        emulate_unpack_eight<bfloat>(halves, v);
+        return _mm256_set_m128(v[1], v[0]);
+    }
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
-EMULATE_INLINE emulate_sixteen emulate_load(const float *at)
+EMULATE_INLINE emulate_eight emulate_eight_at(const float *at)
 {
-    return {{_mm_loadu_ps(at), _mm_loadu_ps(at + 4), _mm_loadu_ps(at + 8), _mm_loadu_ps(at + 12)}};
+    return _mm256_loadu_ps(at);
 }
-EMULATE_INLINE __m128 emulate_products(const emulate_sixteen &a, const emulate_sixteen &b)
+EMULATE_INLINE emulate_eight emulate_products(const emulate_sixteen &a, const emulate_sixteen &b)
 {
-    return _mm_add_ps(_mm_add_ps(_mm_mul_ps(a.of[0], b.of[0]), _mm_mul_ps(a.of[1], b.of[1])),
-                      _mm_add_ps(_mm_mul_ps(a.of[2], b.of[2]), _mm_mul_ps(a.of[3], b.of[3])));
+    return _mm256_add_ps(_mm256_mul_ps(a.of[0], b.of[0]), _mm256_mul_ps(a.of[1], b.of[1]));
 }
-/* The products of two rows and two columns: x0·y0, x0·y1, x1·y0, x1·y1. */
-EMULATE_INLINE __m128 emulate_dots(const emulate_sixteen (&x)[2], const emulate_sixteen (&y)[2])
+EMULATE_INLINE __m128 emulate_sums(emulate_eight a, emulate_eight b, emulate_eight c, emulate_eight d)
 {
-    const __m128 a = emulate_products(x[0], y[0]), b = emulate_products(x[0], y[1]), c = emulate_products(x[1], y[0]),
-                 d = emulate_products(x[1], y[1]);
+    const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)),
+                 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    const __m256 of = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    return _mm_add_ps(_mm256_castps256_ps128(of), _mm256_extractf128_ps(of, 1));
+}
+#else
+template <bool bfloat> EMULATE_INLINE emulate_eight emulate_widen(__m128i halves)
+{
+    __m128 v[2];
+    emulate_unpack_eight<bfloat>(halves, v);
+    return {v[0], v[1]};
+}
+EMULATE_INLINE emulate_eight emulate_eight_at(const float *at)
+{
+    return {_mm_loadu_ps(at), _mm_loadu_ps(at + 4)};
+}
+EMULATE_INLINE emulate_eight emulate_products(const emulate_sixteen &a, const emulate_sixteen &b)
+{
+    return {_mm_add_ps(_mm_mul_ps(a.of[0].low, b.of[0].low), _mm_mul_ps(a.of[1].low, b.of[1].low)),
+            _mm_add_ps(_mm_mul_ps(a.of[0].high, b.of[0].high), _mm_mul_ps(a.of[1].high, b.of[1].high))};
+}
+EMULATE_INLINE __m128 emulate_sums_of_four(__m128 a, __m128 b, __m128 c, __m128 d)
+{
     const __m128 ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b)),
                  cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
     return _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
+}
+EMULATE_INLINE __m128 emulate_sums(emulate_eight a, emulate_eight b, emulate_eight c, emulate_eight d)
+{
+    return _mm_add_ps(emulate_sums_of_four(a.low, b.low, c.low, d.low), emulate_sums_of_four(a.high, b.high, c.high, d.high));
+}
+#endif
+template <bool bfloat> EMULATE_INLINE emulate_sixteen emulate_operand(const char *at, int k_stride)
+{
+    return {{emulate_widen<bfloat>(_mm_loadu_si128((const __m128i *)at)),
+             emulate_widen<bfloat>(_mm_loadu_si128((const __m128i *)(at + k_stride)))}};
+}
+EMULATE_INLINE emulate_sixteen emulate_load(const float *at)
+{
+    return {{emulate_eight_at(at), emulate_eight_at(at + 8)}};
+}
+EMULATE_INLINE __m128 emulate_dots(const emulate_sixteen (&x)[2], const emulate_sixteen (&y)[2])
+{
+    return emulate_sums(emulate_products(x[0], y[0]), emulate_products(x[0], y[1]), emulate_products(x[1], y[0]),
+                        emulate_products(x[1], y[1]));
 }
 static inline float2 unpack_half2(uint32_t w)
 {
