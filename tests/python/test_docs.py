@@ -63,6 +63,12 @@ class Guides(unittest.TestCase):
         done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_code_of_the_api_is_shown_as_code(self):
+        # Docstrings whose lines but the first are all code lost their indentation, and the page showed them as a paragraph.
+        page = (support.ROOT / "docs" / "guide" / "python-api.md").read_text(encoding="utf-8")
+        text = re.sub(r"^```.*?^```", "", page, flags=re.S | re.M)
+        self.assertEqual(re.findall(r"^\w+ = \w.*|^(?:for|with|while) .*:$", text, re.M), [])
+
     def test_errors_named_in_troubleshooting_are_there(self):
         # What the page quotes is in the sources: `…` stands for what varies.
         page = (support.ROOT / "docs" / "guide" / "troubleshooting.md").read_text(encoding="utf-8")

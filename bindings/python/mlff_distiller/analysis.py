@@ -113,7 +113,7 @@ class Analysis:
         n_frames: that were read.
         energies: eV, of each frame.
         temperatures: K, of each frame, of 3N - 3 degrees of freedom, without the velocity of the center of mass; with fixed
-            atoms of 3 for each other atom.
+            atoms of 3 for each atom that moves.
         rdf: of frames that are periodic along three axes.
         lags: fs, at most 200.
         msd: Å², the mean square displacement after each lag.

@@ -148,7 +148,7 @@ def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list
 
 @dataclass(frozen=True)
 class Label:
-    """What a teacher says about one structure.
+    """The label of one structure.
 
     Attributes:
         energy: eV; NaN where it failed.
@@ -170,7 +170,7 @@ class Label:
 
 
 class Teacher:
-    """What computes labels.
+    """A force field that labels structures.
 
     Args:
         teacher: a model's file or name, "xtb:gfn2" or "xtb:gfn1" (libxtb), "kim:MODEL" (KIM API), a Model, or an ASE

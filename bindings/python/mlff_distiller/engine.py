@@ -58,7 +58,7 @@ def _setting_text(value: object) -> str:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What a model says of itself.
+    """Architecture, elements, cutoff and units of a model.
 
     Attributes:
         elements: atomic numbers it knows, ascending; empty where unknown.
@@ -159,7 +159,7 @@ class Model:
 
     @property
     def info(self) -> ModelInfo:
-        """What the model says of itself."""
+        """Architecture, elements, cutoff and units of the model."""
         raw = s.mlff_model_info()
         lib.core.mlff_model_info_get(self._handle, byref(raw))
         elements = ctypes.string_at(raw.elements, raw.n_elements) if raw.n_elements else b""
@@ -184,7 +184,7 @@ class Model:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Everything the model file says in its metadata."""
+        """The metadata of the model file."""
         found: dict[str, str] = {}
         value = c_char_p()
         while key := lib.core.mlff_model_metadata(self._handle, len(found), byref(value)):

@@ -73,9 +73,9 @@ def _serve(calculator: Any, files: set[tuple[int, int, int]], connection: Connec
 class IsolatedCalculator(Calculator):  # type: ignore[misc]
     """Another ASE calculator, which computes in a process that is forked at the first structure.
 
-    A structure at which that process ends, or does not answer in time, raises RuntimeError; the next one starts a new process. As
-    files of labels know a teacher by its calculator, it has the name of the other one there. For calculators that use a GPU in the
-    calling process before, forking is no way: let them make their models at the first structure.
+    A structure at which that process ends, or does not answer in time, raises RuntimeError; the next one starts a new process.
+    In files of labels it has the name of the wrapped calculator. A calculator that has used a GPU in the calling process cannot be
+    forked: let it make its model at the first structure.
 
     Args:
         calculator: any ASE calculator.
@@ -145,11 +145,11 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
             raise
 
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
-        """What changed since the last call, as ASE asks, and "info" where charge or spin did."""
+        """What changed since the last call, as ASE's method of this name, and "info" where charge or spin did."""
         return [*super().check_state(atoms, tol=tol), *changed_conditions(self.atoms, atoms)]
 
     def calculate(self, atoms: Atoms | None = None, properties: list[str] = ["energy"], system_changes: list[str] = all_changes) -> None:  # noqa: B006
-        """As ASE asks; other results of the calculator come along."""
+        """Computes `properties`; other results of the wrapped calculator are stored too."""
         super().calculate(atoms, properties, system_changes)
         with self._asking() as connection:
             connection.send((self.atoms, properties))

@@ -179,7 +179,7 @@ class Trainer:
 
     @exclusive
     def report(self, value: float) -> None:
-        """Tells the plateau schedule the value it follows."""
+        """Passes a validation error to the plateau schedule."""
         lib.core.mlff_trainer_report(self._handle, value)
 
     @exclusive

@@ -155,7 +155,7 @@ def get_gpu_memory_info(device: object = None) -> dict[str, Any]:
 
 
 def print_gpu_memory_summary(device: object = None, file: TextIO | None = None) -> None:
-    """Prints the memory of a device and who holds it."""
+    """Prints the memory of a device, by allocator."""
     memory = get_gpu_memory_info(device)
     out = file or sys.stdout
     print(f"memory of {memory['device']}", file=out)

@@ -165,7 +165,7 @@ class MDProfiler:
     """Measures steps of MD with any ASE calculator.
 
     Args:
-        device: whose memory is watched and who is waited for: "cuda", "cuda:1", "cpu", "auto". Where there is no GPU, "cuda"
+        device: its memory is sampled, and its work is waited for: "cuda", "cuda:1", "cpu", "auto". Where there is no GPU, "cuda"
             becomes the CPU with a warning: a calculator computes where it was made to.
         profile_memory: sample the memory along the run (every `memory_every` steps); False samples at start and end only.
         warmup_steps: steps before the measured ones, told apart.

@@ -79,7 +79,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
 
     @property
     def name(self) -> str:
-        """What ASE's files call it."""
+        """Name of the calculator in ASE's files."""
         return self._name
 
     @property
@@ -89,7 +89,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
 
     @property
     def model_info(self) -> ModelInfo:
-        """What the model says of itself."""
+        """Architecture, elements, cutoff and units of the model."""
         return self.evaluator.model.info
 
     @property
@@ -107,8 +107,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         return False
 
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
-        """What changed since the last call, of "positions", "numbers", "cell", "pbc" and `info`'s charge and spin: ASE's question
-        with ASE's answer, in a tenth of its time. Charges and moments of atoms, which no result depends on, are not looked at."""
+        """What changed since the last call, of "positions", "numbers", "cell", "pbc" and `info`'s charge and spin: as ASE's own
+        method, in a tenth of its time. Charges and magnetic moments of atoms, on which no result depends, are not compared."""
         stored = self.atoms
         if stored is None or len(stored) != len(atoms):
             return list(all_changes)
@@ -121,7 +121,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         return changes + changed_conditions(stored, atoms)
 
     def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
-        """ASE's way to one property; see the class."""
+        """One property, as by ASE's method of this name."""
         with self.evaluator.lock:
             return super().get_property(name, atoms, allow_calculation)
 
@@ -236,7 +236,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         return rows
 
     def ensemble(self, atoms: Atoms) -> dict[str, Any]:
-        """What the members of an ensemble say, each by itself, and how far they differ: its uncertainty.
+        """Results of each member of an ensemble, and their standard deviations, its uncertainty.
 
         Returns:
             "member_energies" [n_members] eV, "member_forces" [n_members][n_atoms][3] eV/Å, "energy_deviation" eV and
@@ -260,7 +260,7 @@ def _cell_or_none(atoms: Atoms) -> Any:
 
 
 def _of_members(out: dict[str, Any]) -> dict[str, Any]:
-    """What the members of an ensemble say of one system, under the names of `ensemble`."""
+    """Results of the members of an ensemble for one system, under the names of `ensemble`."""
     found = {"member_energies": out["member_energies"][:, 0], "energy_deviation": float(out["energy_deviations"][0])}
     return found | {name: out[name] for name in ("member_forces", "force_deviations") if name in out}
 
