@@ -608,8 +608,8 @@ typedef struct mlff_distill_config {
     int n_structures;
     double lowest_kelvin, highest_kelvin; /* of the teacher's dynamics and the displacements; 300, 1000 */
     int n_probes;                         /* Hessian probes of each structure; 0 */
-    int n_rounds;  /* of exploration: dynamics by a committee of young students, labels of the frames they agree on least; 0 */
-    int committee; /* students that explore, 1 to 8; 2 */
+    int n_rounds; /* of active learning: dynamics by a committee of partly trained students, labels of the frames they agree on least; 0 */
+    int committee;                /* students that explore, 1 to 8; 2 */
     double max_teacher_deviation; /* eV/Å: structures of which an ensemble of teachers is less sure are left out; 0: none */
     /* student */
     int n_features, n_layers, n_radial; /* 64, 2, 20 */

@@ -20,7 +20,9 @@ static const cli_option options[] = {
     {"print-config", 0, NULL, "print the settings as JSON and end"},
     {"resume", 0, NULL, "continue the run in FOLDER with its own settings"},
     {"structures", 0, "N", "structures to be labelled; of --labels: to be used at most, chosen by --seed (all)"},
-    {"rounds", 0, "N", "of exploration by young students, which the teacher then corrects (standard: 2, thorough: 4, else 0)"},
+    {"rounds", 0, "N",
+     "rounds of active learning: the teacher labels frames on which partly trained students disagree\n(standard: 2, thorough: 4, "
+     "else 0)"},
     {"features", 0, "N", "of the student: width of the atoms' features"},
     {"layers", 0, "N", "of the student: message-passing layers"},
     {"cutoff", 0, "ANGSTROM", "of the student, Å"},

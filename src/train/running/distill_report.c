@@ -94,7 +94,8 @@ static mlff_status draw_rounds(base_text *page, const distill *d)
             axes[side].low = fmin(axes[side].low, 0.9 * value[side][k]);
             axes[side].high = fmax(axes[side].high, 1.1 * value[side][k]);
         }
-    drawing_begin(page, "What young students met: how far they disagree, and how wrong the first one is", &axes[0], &axes[1]);
+    drawing_begin(page, "Structures of the rounds: deviation of the committee, and error of its first member", &axes[0],
+                  &axes[1]);
     base_text_add(page, "<g class=\"dots\">");
     for (size_t k = 0; k < n[0]; k += n[0] / MOST_POINTS + 1)
         drawing_point(page, &axes[0], &axes[1], value[0][k], value[1][k], NULL);
@@ -259,7 +260,7 @@ static void add_numbers(base_text *page, const distill *d)
     if (d->config.labels)
         base_text_add(page, "<p>%" PRId64 " labelled structures are trained on; ", n_train);
     else
-        base_text_add(page, "<p>%d structures were asked for, %" PRId64 " of them met by young students; ",
+        base_text_add(page, "<p>%d structures were asked for, %" PRId64 " of them from rounds of active learning; ",
                       d->config.n_structures, d->n_explored);
     base_text_add(page, "%" PRId64 " are held out; seed %" PRIu64 ".</p></html>\n", n_test, d->config.seed);
 }

@@ -110,7 +110,7 @@ done:
 static int while_exploring(void *context, const mlff_sample_progress *p)
 {
     return distill_tell(context, (double)p->n_done / (double)p->n_total, 0,
-                        "dynamics by young students: %" PRId64 " ended by an alarm", p->n_rejected) != MLFF_OK;
+                        "dynamics by partly trained students: %" PRId64 " ended by an alarm", p->n_rejected) != MLFF_OK;
 }
 
 // Enough trajectories that some ten frames are met for each that is kept.
