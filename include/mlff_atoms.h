@@ -64,6 +64,8 @@ MLFF_API mlff_status mlff_system_add_fixed(mlff_system *system);
 MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *name);
 /* |det cell| in Å³; 0 without a cell. */
 MLFF_API double mlff_system_volume(const mlff_system *system);
+/* g/cm³, of the masses and the volume; NaN unless the cell repeats along all three axes. */
+MLFF_API double mlff_system_density(const mlff_system *system);
 /* K, of the velocities of atoms that may move, and of 3 degrees of freedom for each of them; where several atoms and none fixed move,
  * without the velocity of the center of mass and its 3 degrees. NaN without velocities or without an atom that may move. */
 MLFF_API double mlff_system_temperature(const mlff_system *system);

@@ -160,6 +160,15 @@ double atoms_mass(const mlff_system *system, int i)
     return system->masses ? system->masses[i] : mlff_element_mass(system->species[i]);
 }
 
+double mlff_system_density(const mlff_system *system)
+{
+    const double gram_per_cm3 = 1.66053904; // of 1 amu/Å³, CODATA 2014
+    double mass = 0;
+    if (!system->periodic[0] || !system->periodic[1] || !system->periodic[2]) return NAN;
+    for (int i = 0; i < system->n_atoms; i++) mass += atoms_mass(system, i);
+    return gram_per_cm3 * mass / mlff_system_volume(system);
+}
+
 double mlff_system_temperature(const mlff_system *system)
 {
     double twice = 0, total = 0, momentum[3] = {0};

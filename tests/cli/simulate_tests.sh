@@ -109,6 +109,10 @@ test_analyze() {
     says '^H-O  *1  *0.9'
     grep -q '<svg.*</html>' page.html || grep -q '</html>' page.html || fail "the page is not whole"
     if grep -qE 'class="tick"[^>]*>(-?[0-9.]{6,}<|[^<]*e[-+])' page.html; then fail "an axis has a number that is not round"; fi
+    # The mean has the digits of its error.
+    awk '/energy=/ { sub(/energy=[^ ]*/, "energy=" (-66538 + 0.01 * (n++ % 7))) } { print }' run.extxyz >large.extxyz
+    run 0 analyze large.extxyz
+    says '^energy: mean -66537.97[0-9]* eV . 0.0'
     run 2 analyze run.extxyz --html run.extxyz
     printf '1\n\nH 0 0 0\n' >bare.xyz
     run 2 analyze bare.xyz
@@ -121,6 +125,12 @@ test_analyze() {
     run 0 analyze lattice.extxyz --range 3 --bins 3 --json # 12 neighbors at 2.83 Å
     is "$(value out rdf.coordination.1)" 0 "neighbors within 2 Å"
     is "$(value out rdf.coordination.2)" 12 "neighbors within 3 Å"
+    run 0 analyze lattice.extxyz
+    says 'density: mean 2.8002436 g/cm³$' # 4 · 26.9815385 amu in 64 Å³; one frame has no error
+    (cat lattice.extxyz && sed 's/="4 0 0/="8 0 0/' lattice.extxyz) >stretched.extxyz
+    run 0 analyze stretched.extxyz --html page.html --json
+    is "$(value out density.mean_g_per_cm3 | cut -c1-7)" 2.10018 "mean density of two cells"
+    grep -q '<td>density</td><td>2.1001827 g/cm³' page.html || fail "density on the page"
     run 0 analyze lattice.extxyz
     says '^ *2.825 .* 12.000'
     says 'all atoms: highest at 2.825 Å .g = [0-9.]*., lowest beyond at 2.875 Å .g = 0.: 12 neighbors up to there'
@@ -270,7 +280,7 @@ test_md_ensembles() {
     run 0 md model.safetensors "${silicon[@]}" --ensemble langevin --n-steps 0 --json
     close_to "$(value out thermo.0.temperature_kelvin)" 250 1e-9 # with the 3 degrees of freedom of the whole
     run 0 md model.safetensors "${silicon[@]}" --ensemble scr --anisotropic --pressure 5000 --n-steps 30
-    says 'NPT .stochastic cell rescaling' && says 'pressure' && says 'meV/atom/ps .fitted slope' && says 'mean volume'
+    says 'NPT .stochastic cell rescaling' && says 'pressure' && says 'meV/atom/ps .fitted slope' && says 'mean volume [0-9.]* Å³ .[0-9.]* g/cm³.'
     printf '2\nProperties=species:S:1:pos:R:3\nSi 0 0 0\nSi 0 0 2.3\n' >pair.xyz
     refused 1 'periodic along three axes' md model.safetensors pair.xyz --ensemble scr
     refused 2 'needs --ensemble scr or mtk' md model.safetensors pair.xyz --pressure 3

@@ -51,6 +51,7 @@ class TestAnalyze(unittest.TestCase):
         self.assertAlmostEqual(bond.mean, 0.74, places=3)
         self.assertAlmostEqual(bond.density.sum() * (bond.middles[1] - bond.middles[0]), 1, places=6)
         self.assertIsNone(found.rdf)
+        self.assertIsNone(found.densities)
 
     @unittest.skipUnless("MLFF_COMMAND" in os.environ, "the command is not beside the installed package")
     def test_same_as_the_command(self):
@@ -75,6 +76,8 @@ class TestAnalyze(unittest.TestCase):
             self.assertAlmostEqual(found.diffusion.value / command["msd"]["diffusion_cm2_per_s"], 1, places=5)
             self.assertIsNone(found.vdos)
             self.assertIsNone(found.energies)
+            np.testing.assert_allclose(found.densities, command["density"]["values"], rtol=1e-7)
+            np.testing.assert_allclose(found.densities, 2.1637, rtol=1e-4)  # of halite, by its lattice constant
 
     @unittest.skipUnless("MLFF_COMMAND" in os.environ, "the command is not beside the installed package")
     def test_formats_without_elements(self):

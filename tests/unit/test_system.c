@@ -88,6 +88,17 @@ static void copies_all(void **state)
     assert_int_equal(base_allocated_bytes(), bytes);
 }
 
+static void has_a_density(void **state)
+{
+    (void)state;
+    mlff_system *system = sample();
+    assert_true(isnan(mlff_system_density(system))); // a slab
+    system->periodic[1] = 1;
+    // 12.011 and 17.999 amu in 120 Å³; 1e-9: the constant has nine digits.
+    assert_true(fabs(mlff_system_density(system) / (30.010 / 120.0 * 1.66053904) - 1) < 1e-9);
+    mlff_system_destroy(system);
+}
+
 static void repeats(void **state)
 {
     (void)state;
@@ -372,7 +383,7 @@ int main(void)
         cmocka_unit_test(checks),          cmocka_unit_test(names),
         cmocka_unit_test(becomes_a_batch), cmocka_unit_test(perturbs),
         cmocka_unit_test(vibrates),        cmocka_unit_test(vibrates_as_perturbed_without_bonds),
-        cmocka_unit_test(thermalizes),
+        cmocka_unit_test(thermalizes),     cmocka_unit_test(has_a_density),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,7 @@ class Analysis:
         energies: eV, of each frame.
         temperatures: K, of each frame, of 3N - 3 degrees of freedom, without the velocity of the center of mass; with fixed
             atoms of 3 for each atom that moves.
+        densities: g/cm³, of each frame, where all are periodic along three axes.
         rdf: of frames that are periodic along three axes.
         lags: fs, at most 200.
         msd: Å², the mean square displacement after each lag.
@@ -125,6 +126,7 @@ class Analysis:
     n_frames: int
     energies: Array | None = None
     temperatures: Array | None = None
+    densities: Array | None = None
     rdf: RadialDistribution | None = None
     lags: Array | None = None
     msd: Array | None = None
@@ -290,7 +292,7 @@ def analyze(
     file_format: str | None = None,
     topology: str | os.PathLike[str] | Atoms | None = None,
 ) -> Analysis:
-    """Energies, radial distribution, displacement, diffusion, vibrational spectrum, bonds and angles of a trajectory.
+    """Energies, temperatures, densities, radial distribution, displacement, diffusion, vibrational spectrum, bonds and angles of a trajectory.
 
     Args:
         trajectory: a file that the command mlff reads, or Atoms of ASE.
@@ -317,6 +319,7 @@ def analyze(
     gathered = _Accumulators(numbers, reach, n_bins, _element(element) if element else 0, frame_fs)
     energies: list[float] = []
     temperatures: list[float] = []
+    densities: list[float] = []
     times: list[float] = []
     n_frames = 0
     frames = _systems(trajectory, file_format, topology)
@@ -330,6 +333,7 @@ def analyze(
             energies.append(system.label_energy)
             times.append(system.time_fs)
             temperatures.append(lib.core.mlff_system_temperature(address))
+            densities.append(lib.core.mlff_system_density(address))
         if n_frames == 0:
             raise MlffFormatError("the input holds no frame")
         found = Analysis(n_frames)
@@ -348,6 +352,7 @@ def analyze(
     # A series is of all frames or of none.
     found.energies = np.array(energies) if np.isfinite(energies).all() else None
     found.temperatures = np.array(temperatures) if np.isfinite(temperatures).all() else None
+    found.densities = np.array(densities) if np.isfinite(densities).all() else None
     return found
 
 

@@ -24,7 +24,7 @@ typedef struct analysis {
     mlff_msd *msd;           // NULL: no --frame-time
     mlff_vdos *vdos;         // NULL: no --frame-time or no velocities
     mlff_geometry *geometry; // NULL: not asked for
-    frame_series energy, temperature;
+    frame_series energy, temperature, density;
     int64_t n_frames;
     double *values;                                                // [4][n_bins] r, g, error, coordination
     double *spectrum;                                              // [3][n_points] wavenumber, density, error

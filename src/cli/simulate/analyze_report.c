@@ -91,6 +91,7 @@ void analyze_print_json(const analysis *run)
     cli_json_int(&json, "n_frames", run->n_frames);
     json_series(&json, "energy", "ev", &run->energy);
     json_series(&json, "temperature", "kelvin", &run->temperature);
+    json_series(&json, "density", "g_per_cm3", &run->density);
     if (run->rdf) {
         cli_json_object(&json, "rdf");
         cli_json_text(&json, "pair", run->pair);
@@ -131,10 +132,22 @@ void analyze_print_json(const analysis *run)
 
 // ---- tables
 
+// The mean to the second digit of its error: energies of large systems need more digits than six.
+static void mean_text(const frame_series *series, char text[64])
+{
+    const int n_decimals = series->error > 0 ? 1 - (int)floor(log10(series->error)) : -1;
+    if (n_decimals < 0 || n_decimals > 12)
+        snprintf(text, 64, "%.8g", series->mean);
+    else
+        snprintf(text, 64, "%.*f", n_decimals, series->mean);
+}
+
 static void print_series(const char *name, const char *unit, const frame_series *series)
 {
+    char mean[64];
     if (series->n == 0) return;
-    printf("%s: mean %.6g %s", name, series->mean, unit);
+    mean_text(series, mean);
+    printf("%s: mean %s %s", name, mean, unit);
     if (isfinite(series->error)) printf(" ± %.2g (standard error of ten blocks)", series->error);
     if (isfinite(series->slope)) printf(", slope %.3g ± %.2g %s a frame (95 %%)", series->slope, series->slope_half_width, unit);
     putchar('\n');
@@ -222,6 +235,7 @@ void analyze_print_tables(const analysis *run)
     printf("%" PRId64 " frame%s\n", run->n_frames, base_plural(run->n_frames));
     print_series("energy", "eV", &run->energy);
     print_series("temperature", "K", &run->temperature);
+    print_series("density", "g/cm³", &run->density);
     if (run->geometry) print_geometry(run->geometry);
     if (run->n_points > 0) print_peaks(run);
     if (run->vdos && run->n_points == 0) printf("\nvibrational density of states: needs 100 frames\n");
@@ -273,8 +287,10 @@ static void draw_geometry(base_text *page, const mlff_geometry *geometry)
 
 static void add_row(base_text *page, const char *name, const char *unit, const frame_series *series)
 {
+    char mean[64];
     if (series->n == 0) return;
-    base_text_add(page, "<tr><td>%s</td><td>%.6g", name, series->mean);
+    mean_text(series, mean);
+    base_text_add(page, "<tr><td>%s</td><td>%s", name, mean);
     if (isfinite(series->error)) base_text_add(page, " ± %.2g", series->error);
     base_text_add(page, " %s</td><td>", unit);
     if (isfinite(series->slope)) base_text_add(page, "%.3g ± %.2g %s", series->slope, series->slope_half_width, unit);
@@ -303,11 +319,12 @@ mlff_status analyze_write_page(const analysis *run)
     base_text_add(&page, "<h1>");
     drawing_text(&page, run->path);
     base_text_add(&page, "</h1><p>%" PRId64 " frame%s.</p>", run->n_frames, base_plural(run->n_frames));
-    if (run->energy.n + run->temperature.n > 0)
-        base_text_add(&page, "<table><tr><th></th><th>mean, standard error</th><th>slope a frame, 95 %%</th></tr>");
+    const bool has_series = run->energy.n + run->temperature.n + run->density.n > 0;
+    if (has_series) base_text_add(&page, "<table><tr><th></th><th>mean, standard error</th><th>slope a frame, 95 %%</th></tr>");
     add_row(&page, "energy", "eV", &run->energy);
     add_row(&page, "temperature", "K", &run->temperature);
-    if (run->energy.n + run->temperature.n > 0) base_text_add(&page, "</table>");
+    add_row(&page, "density", "g/cm³", &run->density);
+    if (has_series) base_text_add(&page, "</table>");
     if (isfinite(run->diffusion) && run->msd)
         base_text_add(&page, "<p>Diffusion %.3g ± %.2g cm²/s (95 %%, five blocks).</p>", 0.1 * run->diffusion,
                       0.1 * run->half_width);
@@ -316,6 +333,8 @@ mlff_status analyze_write_page(const analysis *run)
          (int)run->energy.n);
     draw(&page, "Temperature", axis, "temperature, K", 0, frame * (double)(run->temperature.n - 1), run->temperature.values,
          (int)run->temperature.n);
+    draw(&page, "Density", axis, "density, g/cm³", 0, frame * (double)(run->density.n - 1), run->density.values,
+         (int)run->density.n);
     if (run->rdf)
         draw(&page, "Radial distribution", "distance, Å", "g", run->values[0], run->values[bins - 1], run->values + bins,
              run->n_bins);

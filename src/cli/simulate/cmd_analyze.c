@@ -77,6 +77,8 @@ static mlff_status add_frame(analysis *run, const mlff_system *system)
         MLFF_TRY(add_value(&run->energy, system->label_energy));
     if (system->velocities && run->temperature.n == (size_t)run->n_frames)
         MLFF_TRY(add_value(&run->temperature, mlff_system_temperature(system)));
+    const double density = mlff_system_density(system);
+    if (isfinite(density) && run->density.n == (size_t)run->n_frames) MLFF_TRY(add_value(&run->density, density));
 done:
     return status;
 }
@@ -124,6 +126,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     if (run->n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "the input holds no frame");
     if (run->energy.n < (size_t)run->n_frames) run->energy.n = 0;
     if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
+    if (run->density.n < (size_t)run->n_frames) run->density.n = 0;
     if (!run->rdf && !run->msd && !run->geometry && run->energy.n == 0 && run->temperature.n == 0)
         MLFF_FAIL(MLFF_ERR_USAGE, "no cell, energies or velocities; --geometry gives bonds, --frame-time displacements");
     check_times(run, &times);
@@ -161,6 +164,7 @@ static mlff_status evaluate(analysis *run)
     const size_t n = (size_t)run->n_bins;
     MLFF_TRY(evaluate_series(&run->energy));
     MLFF_TRY(evaluate_series(&run->temperature));
+    MLFF_TRY(evaluate_series(&run->density));
     if (!(run->values = base_alloc(4 * n, sizeof *run->values, "radial distribution"))) return MLFF_ERR_MEMORY;
     if (run->rdf) mlff_rdf_get(run->rdf, run->values, run->values + n, run->values + 2 * n, run->values + 3 * n);
     if (run->vdos && (run->n_points = mlff_vdos_size(run->vdos)) > 0) {
@@ -199,6 +203,8 @@ done:
     base_free(run.energy.beyond);
     base_free(run.temperature.values);
     base_free(run.temperature.beyond);
+    base_free(run.density.values);
+    base_free(run.density.beyond);
     base_free(run.spectrum);
     mlff_vdos_destroy(run.vdos);
     mlff_geometry_destroy(run.geometry);
@@ -216,7 +222,8 @@ const cli_command analyze_command = {
         "The radial distribution needs a cell that is periodic along three axes. Its errors are standard errors from blocks of\n"
         "frames. --frame-time adds the mean square displacement and the diffusion coefficient, and, if frames have velocities, "
         "the\n"
-        "vibrational density of states; these hold all frames in memory and need 100 of them. Energies and temperatures are\n"
+        "vibrational density of states; these hold all frames in memory and need 100 of them. Energies, temperatures and "
+        "densities are\n"
         "printed with the standard error of ten blocks and the slope of a fit.",
     .examples = "mlff analyze water.extxyz --pair O-O --frame-time 10\n"
                 "mlff analyze ethanol.extxyz --frame-time 1 --geometry --html ethanol.html\n"

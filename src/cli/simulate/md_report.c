@@ -77,6 +77,12 @@ static void drift_slope(const simulation *run, double *slope_out, double *half_o
     *half_out *= unit;
 }
 
+static double density_at_mean_volume(const simulation *run)
+{
+    const mlff_system *system = run->input.system;
+    return mlff_system_density(system) * mlff_system_volume(system) * (double)run->n_states / run->volume_sum;
+}
+
 void md_hint_at_halved_temperature(const simulation *run)
 {
     const double asked = run->options.temperature_kelvin, mean = mean_temperature(run);
@@ -149,9 +155,9 @@ void md_print_summary(simulation *run, bool partial)
             printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
                    run->last.time_fs - run->first.time_fs);
         if (run->constant_pressure && run->n_states)
-            printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " state%s)\n",
-                   run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR,
-                   run->n_states, base_plural(run->n_states));
+            printf("mean volume %.3f Å³ (%.4f g/cm³), mean pressure %.1f bar (of %" PRId64 " state%s)\n",
+                   run->volume_sum / (double)run->n_states, density_at_mean_volume(run),
+                   run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR, run->n_states, base_plural(run->n_states));
         printf("neighbor list rebuilt %" PRId64 " time%s\n", info.n_rebuilds, base_plural(info.n_rebuilds));
         cli_domains_print(&run->setup, (double)info.n_computes);
     }
@@ -180,6 +186,7 @@ void md_print_summary(simulation *run, bool partial)
     cli_json_number(json, "drift_slope_half_width", half);
     if (run->constant_pressure && run->n_states) {
         cli_json_number(json, "mean_volume_ang3", run->volume_sum / (double)run->n_states);
+        cli_json_number(json, "density_at_mean_volume_g_per_cm3", density_at_mean_volume(run));
         cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR);
     }
     cli_json_int(json, "n_rebuilds", info.n_rebuilds);
