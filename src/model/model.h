@@ -40,6 +40,8 @@ void weights_free(model_weights *weights);
 /* Adds an empty (zero) tensor and returns it, or NULL (error text set). */
 model_tensor *weights_add(model_weights *weights, const char *name, int is_double, int n_dimensions, const int64_t *shape);
 mlff_status weights_set(model_weights *weights, const char *key, const char *format, ...) MLFF_PRINTF(3, 4);
+/* Takes a key out of the metadata, if it is there. */
+void weights_remove(model_weights *weights, const char *key);
 /* Adds everything of `from` to the empty `to`. On failure `to` holds a part; the caller frees it. */
 mlff_status weights_copy(const model_weights *from, model_weights *to);
 const model_tensor *weights_find(const model_weights *weights, const char *name);

@@ -250,6 +250,13 @@ test_copies() {
     run 0 train twenty.xyz --student student.safetensors --steps 2 --device cpu -o again.safetensors
     run 1 verdict again.safetensors $judge --test twenty.xyz
     grep -q 'held' out && fail "a file in place of all training data"
+    is "$(wc -c <err)" 0 "bytes of warnings of the first training's file"
+    run 0 info again.safetensors
+    grep -q 'training.data_\(file\|split\|seed\)' out && fail "the file of the first training"
+    # Labels of another method begin at another zero.
+    sed 's/energy=-1.5/energy=-7.5/' twenty.xyz >other-zero.xyz
+    run 0 train other-zero.xyz --student student.safetensors --steps 2 --device cpu -o other.safetensors
+    says 'warning: the energies of other-zero.xyz are [12][0-9.]* eV/atom off those of student.safetensors' err
     return 0
 }
 

@@ -234,6 +234,20 @@ done:
     return status;
 }
 
+// A student that begins with another's weights keeps its energies of elements, which no training moves far.
+static mlff_status warn_of_other_zero(const training *run, mlff_trainer *trainer, const mlff_dataset *validation)
+{
+    const double far = 1; // eV/atom
+    mlff_training_errors errors;
+    const mlff_status status = mlff_trainer_validate(trainer, validation, &errors);
+    if (status == MLFF_OK && errors.energy_mae > far)
+        mlff_warn(
+            "the energies of %s are %.4g eV/atom off those of %s, as by another zero of the energy or another method; train a "
+            "new student, without --student",
+            run->data, errors.energy_mae, run->begin);
+    return status;
+}
+
 // A new student knows the elements of the training data and begins with the energies that fit the labels best.
 static mlff_status make_student(training *run, const mlff_dataset *data, mlff_model **model_out)
 {
@@ -336,6 +350,7 @@ static int run_train(cli_arguments *arguments)
         run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
     }
     if (status == MLFF_OK) status = mlff_trainer_create(student, train, &run.trainer, &trainer);
+    if (status == MLFF_OK && run.begin) status = warn_of_other_zero(&run, trainer, validation);
     run.fit.callback = show;
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);

@@ -93,6 +93,20 @@ mlff_status weights_set(model_weights *weights, const char *key, const char *for
     return MLFF_OK;
 }
 
+void weights_remove(model_weights *weights, const char *key)
+{
+    size_t i = 0;
+    while (i < weights->n_keys && strcmp(weights->keys[i], key) != 0) i++;
+    if (i == weights->n_keys) return;
+    base_free(weights->keys[i]);
+    base_free(weights->values[i]);
+    weights->n_keys--;
+    for (; i < weights->n_keys; i++) {
+        weights->keys[i] = weights->keys[i + 1];
+        weights->values[i] = weights->values[i + 1];
+    }
+}
+
 const model_tensor *weights_find(const model_weights *weights, const char *name)
 {
     for (size_t i = 0; i < weights->n_tensors; i++)

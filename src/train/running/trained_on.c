@@ -12,6 +12,7 @@
 
 #include "base/sha256.h"
 #include "distill.h"
+#include "model/model.h"
 
 // "/a/b" of "/a/b/c", in place; "." of a name without a folder.
 static void cut_to_folder(char *path)
@@ -50,6 +51,10 @@ mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, c
     mlff_status status = MLFF_OK;
     char folder[PATH_MAX], whole[PATH_MAX], file[PATH_MAX], text[80];
     base_text way = {0};
+    // Those of a training before are not of these structures.
+    static const char *const of_file[] = {"training.data_file", "training.data_split", "training.data_seed",
+                                          "training.data_largest_force"};
+    for (size_t k = 0; k < sizeof of_file / sizeof *of_file; k++) weights_remove(&model->file, of_file[k]);
     MLFF_TRY(mlff_dataset_hash(train, text));
     MLFF_TRY(mlff_model_note(model, "data_hash", text));
     snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
