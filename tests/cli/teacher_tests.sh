@@ -71,6 +71,9 @@ test_label() {
     exec 8<&-
     [ -s l.labels ] || fail "labels are lost"
 
+    refused 1 'l.labels: is a file of labels, which train, distill, verdict .* read' eval model.safetensors l.labels
+    refused 1 'no model of this name.*; other teachers are xtb:gfn2' label gfn2 samples.extxyz -o other.labels
+
     # As text, the same as mlff eval gives.
     run 0 label model.safetensors samples.extxyz -o l.extxyz
     [ -e l.extxyz.labels ] && fail "the file the text was made from is left"
@@ -298,6 +301,7 @@ test_distill_labels() {
     kill -INT $first
     wait $first
     [ $? = 130 ] || { cat first.err; fail "the run did not end as an interrupted one"; }
+    says 'stopped after step [0-9]+ of 10000.*; mlff distill --resume -o pieces.run continues$' first.err
     run 1 distill --resume -o pieces.run
     cmp pieces.run/student.safetensors long.run/student.safetensors || fail "an interrupted run ends in other bits"
     sed -i 's/"seed": 0/"seed": 1/' pieces.run/config.json

@@ -283,6 +283,11 @@ static mlff_status detect_format(mlff_reader *reader, const char *format_name)
         if (atoms_parse_integer(&text, &count) && !*atoms_skip_blanks(text)) return MLFF_OK;
         break;
     }
+    if (peek_line(reader, 0, line) && strncmp(line, "MLBH", 4) == 0)
+        return mlff_fail(MLFF_ERR_FORMAT,
+                         "%s: is a file of labels, which train, distill, verdict and Python's Dataset read; mlff label … -o "
+                         "NAME.extxyz writes frames",
+                         reader->name);
     return mlff_fail(
         MLFF_ERR_FORMAT,
         "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell), PDB (first "

@@ -188,6 +188,8 @@ static int run_distill(cli_arguments *arguments)
     d.run.context = &d;
     mlff_status status = mlff_distill(d.resume ? NULL : &d.config, d.folder, &d.run, &passed);
     cli_progress_clear();
+    if (status == MLFF_ERR_INTERRUPTED)
+        status = mlff_fail(status, "%s; mlff distill --resume -o %s continues", mlff_last_error(), d.folder);
     if (status == MLFF_OK && d.to_json) status = print_file(d.folder, "verdict.json");
     if (status != MLFF_OK) return cli_exit(status);
     if (!d.to_json)

@@ -109,7 +109,7 @@ static int run_vibrations(cli_arguments *arguments)
     if (cli_given(arguments, "n-atoms") && !name) return cli_usage_error(arguments, "--n-atoms needs --system");
     int exit_status = cli_setup_make(arguments, &setup);
     if (exit_status != CLI_GOOD) goto done;
-    MLFF_TRY(name ? mlff_system_build(name, (int)n_atoms, 0, &system) : read_first(arguments, input, &system));
+    MLFF_TRY(name ? cli_system_build(name, (int)n_atoms, 0, &system) : read_first(arguments, input, &system));
     if (name) cli_model_complete(setup.model, system);
     MLFF_TRY(cli_model_check_elements(setup.model, system, name ? name : input));
     if (arguments->command == &phonons_command && !is_periodic(system))

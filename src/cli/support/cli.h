@@ -232,6 +232,8 @@ typedef struct cli_input {
 } cli_input;
 // Opens `path` with --input-format and --topology, where the command has them. Fails as mlff_reader_open, mlff_reader_set_topology.
 mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out);
+// mlff_system_build, whose error says so where `name` is a file.
+mlff_status cli_system_build(const char *name, int n_atoms, uint64_t seed, mlff_system **system_out);
 // First frame of `path`, or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
 int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input);
 void cli_input_free(cli_input *input);

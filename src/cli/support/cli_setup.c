@@ -215,6 +215,14 @@ static mlff_status first_frame(const cli_arguments *arguments, const char *path,
     return status;
 }
 
+mlff_status cli_system_build(const char *name, int n_atoms, uint64_t seed, mlff_system **system_out)
+{
+    const mlff_status status = mlff_system_build(name, n_atoms, seed, system_out);
+    if (status == MLFF_ERR_USAGE && access(name, F_OK) == 0)
+        return mlff_fail(status, "--system names a built-in system; give the file '%s' without --system", name);
+    return status;
+}
+
 int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input)
 {
     static const char *const reader_options[] = {"input-format", "topology"};
@@ -235,7 +243,7 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *other
         MLFF_TRY(first_frame(arguments, path, &made.system));
         MLFF_TRY(mlff_system_check(made.system, path));
     } else {
-        MLFF_TRY(mlff_system_build(name, (int)n_atoms, seed, &made.system));
+        MLFF_TRY(cli_system_build(name, (int)n_atoms, seed, &made.system));
         made.is_built = true;
     }
     mlff_system_formula(made.system, made.formula, sizeof made.formula);

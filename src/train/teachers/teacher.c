@@ -41,7 +41,10 @@ mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *give
     if (!(options.timeout_s > 0)) return mlff_fail(MLFF_ERR_USAGE, "a timeout of %g s; it must be above 0", options.timeout_s);
     if (strncmp(name, "xtb:", 4) == 0) return teacher_xtb_open(name + 4, &options, teacher_out);
     if (strncmp(name, "kim:", 4) == 0) return teacher_kim_open(name + 4, &options, teacher_out);
-    return teacher_model_open(name, &options, teacher_out);
+    status = teacher_model_open(name, &options, teacher_out);
+    if (status == MLFF_ERR_IO && !strpbrk(name, "./"))
+        return mlff_fail(status, "%s; other teachers are xtb:gfn2, xtb:gfn1 and kim:MODEL", mlff_last_error());
+    return status;
 }
 
 void mlff_teacher_destroy(mlff_teacher *teacher)
