@@ -10,6 +10,7 @@ from ase.build import bulk, molecule
 from ase.constraints import FixAtoms
 
 from mlff_distiller import Dynamics, MlffError, MlffWarning, Model, Replicas
+from mlff_distiller.errors import MlffUsageError
 
 
 class TestDynamics(unittest.TestCase):
@@ -79,7 +80,7 @@ class TestDynamics(unittest.TestCase):
         ramped.run(200)
         self.assertGreater(ramped.temperature, 300.0)
         for wrong in ({"ensemble": "npt"}, {"ensemble": "mtk", "friction_per_fs": 0.1}, {"pressure": 0.01}, {"anisotropic": True}, {"ramp": (600, 5)}):
-            with self.subTest(**wrong), self.assertRaises(ValueError):
+            with self.subTest(**wrong), self.assertRaises(MlffUsageError):
                 self.make(**wrong)
         with self.assertRaisesRegex(MlffError, "periodic"):
             self.make(ensemble="scr")

@@ -13,6 +13,7 @@ from ase.optimize import FIRE, LBFGS
 from ase.units import GPa
 
 from mlff_distiller import Model, StudentCalculator, relax
+from mlff_distiller.errors import MlffUsageError
 
 ETHANOL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "ethanol.safetensors")
 
@@ -55,7 +56,7 @@ class TestMolecules(unittest.TestCase):
         self.assertGreater(np.abs(relaxed[2].atoms.positions - self.frames[2].positions).max(), 0.01)
         self.assertEqual(relax(self.frames[:1], ETHANOL, max_steps=3, device="cpu")[0].end, "max_steps")
         self.assertEqual(relax([], ETHANOL, device="cpu"), [])
-        with self.assertRaises(ValueError):
+        with self.assertRaises(MlffUsageError):
             relax(self.frames, ETHANOL, optimizer="newton")
 
     def test_ctrl_c(self):

@@ -52,13 +52,13 @@ def _options(
     if ensemble is None:
         ensemble = "nve" if friction_per_fs is None else "langevin"
     if ensemble not in _ENSEMBLES:
-        raise ValueError(f"ensemble {ensemble!r} is unknown; use one of {', '.join(_ENSEMBLES)}")
+        raise MlffUsageError(f"ensemble {ensemble!r} is unknown; use one of {', '.join(_ENSEMBLES)}")
     if friction_per_fs is not None and ensemble != "langevin":
-        raise ValueError(f"friction_per_fs is of ensemble 'langevin', not of {ensemble!r}")
+        raise MlffUsageError(f"friction_per_fs is of ensemble 'langevin', not of {ensemble!r}")
     if ensemble not in ("scr", "mtk") and (pressure != 0 or anisotropic):
-        raise ValueError(f"pressure and anisotropic are of ensembles 'scr' and 'mtk', not of {ensemble!r}")
+        raise MlffUsageError(f"pressure and anisotropic are of ensembles 'scr' and 'mtk', not of {ensemble!r}")
     if ensemble == "nve" and ramp is not None:
-        raise ValueError("ramp needs a thermostat, as ensemble 'bussi'")
+        raise MlffUsageError("ramp needs a thermostat, as ensemble 'bussi'")
     options: s.mlff_dynamics_options = lib.core.mlff_dynamics_options_default()
     options.ensemble = _ENSEMBLES.index(ensemble)
     options.timestep_fs, options.temperature_kelvin, options.seed = timestep_fs, temperature, seed

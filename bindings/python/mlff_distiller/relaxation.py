@@ -18,6 +18,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import Interrupts, doubles, each_atoms, system_from_atoms, warn_of_constraints
 from .engine import Evaluator, Model
+from .errors import MlffUsageError
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -92,7 +93,7 @@ def relax(
         warn_of_constraints(atoms)
     evaluator = Evaluator(model, device, precision, n_threads=n_threads)
     if optimizer not in _OPTIMIZERS:
-        raise ValueError(f"optimizer '{optimizer}' is unknown; use lbfgs or fire")
+        raise MlffUsageError(f"optimizer '{optimizer}' is unknown; use lbfgs or fire")
     options = lib.core.mlff_relax_options_default()
     options.optimizer, options.force_limit, options.max_steps = _OPTIMIZERS[optimizer], fmax, max_steps
     options.relax_cell, options.pressure, options.stress_limit = int(cell), pressure, stress_max

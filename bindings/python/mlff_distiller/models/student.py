@@ -14,6 +14,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 from .._arrays import changed_conditions, charge_and_spin, host_array
 from .._bridge import batch_of
 from ..engine import Evaluator, Model, ModelInfo
+from ..errors import MlffUsageError
 
 
 # Which output of a model a property of ASE needs.
@@ -144,7 +145,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             elif stored is None or system_changes:
                 self.atoms = atoms.copy()
             if atoms is None:
-                raise ValueError("StudentCalculator: there are no atoms to compute")
+                raise MlffUsageError("StudentCalculator: there are no atoms to compute")
             periodic_everywhere = bool(np.all(atoms.pbc))
             stress = "stress" in properties
             if stress and not periodic_everywhere:
