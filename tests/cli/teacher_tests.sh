@@ -271,6 +271,31 @@ labelled() {
     rm structures.extxyz plain.extxyz
 }
 
+# Ctrl-C: what is kept, and what to do.
+test_train_interrupted() {
+    model --elements H,C,O
+    labelled 60 labels.extxyz
+    local train="train labels.extxyz -o student.safetensors --features 8 --layers 1 --steps 100000000 --device cpu --threads 1"
+    local first wait more
+    for more in "" "--checkpoint run.checkpoint"; do
+        rm -f run.history
+        # shellcheck disable=SC2086
+        "$mlff" $train --validate-every 100 --history run.history $more >out 2>err </dev/null &
+        first=$!
+        for wait in $(seq 400); do [ -s run.history ] && break; sleep 0.02; done
+        kill -INT $first
+        wait $first
+        is $? 130 "exit status"
+        is "$(wc -l <err)" 1 "lines of errors"
+        [ -e student.safetensors ] && fail "a student of an unfinished training"
+        says "training stopped after step [0-9]+ of 100000000; ${more:+the checkpoint holds it; the same command continues}" err
+        [ -n "$more" ] || says 'nothing is kept without --checkpoint FILE$' err
+    done
+    # A seed that no teacher takes is named.
+    printf '2\ncharge=1\nO 0 0 0\nH 0 0 1\n' >ion.xyz
+    refused 1 'ion.xyz: a charge of 1 e' distill model.safetensors --system ion.xyz -o ion.run
+}
+
 # From labels that are there to a judged student; stopped and gone on with, the same bits.
 test_distill_labels() {
     model --elements H,C,O

@@ -355,6 +355,9 @@ static int run_train(cli_arguments *arguments)
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
     cli_progress_clear();
+    if (status == MLFF_ERR_INTERRUPTED)
+        status = mlff_fail(status, "%s; %s", mlff_last_error(),
+                           run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
     if (status == MLFF_OK) status = note_training(&run, train, trained);
     if (status == MLFF_OK) status = mlff_model_save(trained, run.output);
     if (status == MLFF_OK) print_result(&run, trainer, mlff_dataset_size(train));

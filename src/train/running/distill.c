@@ -249,8 +249,11 @@ static mlff_status make_seeds(distill *d)
         MLFF_FAIL(MLFF_ERR_LIMIT,
                   "%" PRId64 " systems are more than the %d that a verdict judges; put some into one file of seeds",
                   mlff_samples_size(d->systems), VERDICT_MAX_SYSTEMS);
-    for (int64_t k = 0; k < mlff_samples_size(d->seeds); k++)
-        MLFF_TRY(mlff_teacher_check(d->teacher, mlff_samples_get(d->seeds, k, NULL), NULL));
+    for (int64_t k = 0; k < mlff_samples_size(d->seeds); k++) {
+        const char *origin;
+        const mlff_system *seed = mlff_samples_get(d->seeds, k, &origin);
+        MLFF_TRY(mlff_teacher_check(d->teacher, seed, origin));
+    }
 done:
     base_free(list);
     return status;

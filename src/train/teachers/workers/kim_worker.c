@@ -68,8 +68,8 @@ static mlff_status find_model(const kim_library *kim, const char *name, char lib
     if (kim->Collections_Create(&collections))
         MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "kim: its collections cannot be read: %s", kim_library_problem());
     if (kim->Collections_GetItemType(collections, name, &type))
-        MLFF_FAIL(MLFF_ERR_USAGE, "kim:%s: no such KIM model is installed; kim-api-collections-management list shows what is",
-                  name);
+        MLFF_FAIL(MLFF_ERR_USAGE,
+                  "kim:%s: no such KIM model is installed; kim-api-collections-management list names those that are", name);
     const char *kind = kim->CollectionItemType_ToString(type);
     if (strcmp(kind, "portableModel") != 0)
         MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "kim:%s: %s; a portable model is needed", name,
