@@ -17,6 +17,8 @@ test_help() {
         says '^usage:' && says '^options:' && says '^examples:' && says "^  mlff $command "
         [ "$(awk '{ if (length($0) > 140) n++ } END { print n + 0 }' out)" = 0 ] || fail "help of $command has lines over 140 columns"
         [ ! -s err ] || fail "help of $command writes to stderr"
+        # Texts of options begin in one column, also behind long names.
+        awk '/^  (-., |    )--/ && substr($0, 32, 1) != " " && NF > 3 { exit 1 }' out || fail "an option of $command is not in the column of the others"
     done
     # The flags are a contract.
     declare -A contract=(

@@ -374,9 +374,9 @@ const cli_command train_command = {
     .summary = "train a student on labelled structures",
     .usage = "DATA.extxyz -o STUDENT.safetensors [--validation FILE] [--features N] [--layers N] [--steps N] [OPTIONS]",
     .details =
-        "DATA holds frames with energies (eV) and forces (eV/Å), as `mlff label` or ASE write them. The student is a PaiNN; its\n"
-        "gradients are exact and its steps reproducible. The weights are averaged, and the average with the lowest error on\n"
-        "the validation structures is written. Ctrl-C ends the run with its checkpoint kept, exit status 130.",
+        "DATA is extended XYZ with energies (eV) and forces (eV/Å), as ASE writes it, or a file of mlff label. The student is a\n"
+        "PaiNN; its gradients are exact and its steps reproducible. The weights are averaged, and the average with the lowest\n"
+        "error on the validation structures is written. Ctrl-C ends the run with its --checkpoint kept, exit status 130.",
     .examples = "mlff train labels.extxyz -o student.safetensors --steps 20000\n"
                 "mlff train train.extxyz --validation test.extxyz --features 128 --layers 3 -o big.safetensors\n"
                 "mlff train labels.extxyz -o student.safetensors --checkpoint run.checkpoint --history history.jsonl",

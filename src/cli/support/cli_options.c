@@ -30,7 +30,10 @@ static void print_option(FILE *file, char letter, const char *name, const char *
     char left[64], dash[8] = "    ";
     if (letter) snprintf(dash, sizeof dash, "-%c, ", letter);
     int width = snprintf(left, sizeof left, "  %s--%s%s%s", dash, name, value ? " " : "", value ? value : "");
-    fprintf(file, "%s%*s", left, width < 32 ? 32 - width : 1, "");
+    if (width < 32)
+        fprintf(file, "%s%*s", left, 32 - width, "");
+    else
+        fprintf(file, "%s\n%32s", left, "");
     for (; *text; text++) {
         fputc(*text, file);
         if (*text == '\n') fprintf(file, "%32s", "");
