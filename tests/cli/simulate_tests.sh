@@ -207,7 +207,7 @@ test_relax() {
     run 1 relax $ethanol hot.extxyz --cell
     says 'frame 5: .*periodic along three axes' err
     refused 1 'no frame in it' relax $ethanol /dev/null
-    refused 2 'another argument is missing' relax $ethanol
+    refused 2 'relax: INPUT is missing; see' relax $ethanol
     model # a cell under pressure, and the same written twice
     run 0 relax model.safetensors <("$mlff" md model.safetensors --system silicon --n-atoms 8 --n-steps 0 -o -) --cell --pressure 20000 \
         --max-steps 5 -o cell.extxyz

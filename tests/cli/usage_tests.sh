@@ -44,7 +44,11 @@ test_usage() {
         refused 2 "^mlff: $command: unknown option '--nonsense'; see mlff $command --help$" $command --nonsense
         refused 2 "^mlff: $command: unknown option '-Q'" $command -Q
     done
-    for command in import info eval md profile; do refused 2 "argument is missing; see mlff $command --help" $command; done
+    for command in info eval md profile; do refused 2 "^mlff: $command: MODEL is missing; see mlff $command --help" $command; done
+    refused 2 '^mlff: import: IN is missing; see' import
+    refused 2 '^mlff: kim: an argument is missing; see' kim
+    refused 2 "unknown option '--nsteps'; there is --n-steps; see" md m.safetensors --nsteps 5
+    refused 2 "unknown option '--n_steps=5'; there is --n-steps; see" md m.safetensors --n_steps=5
     refused 2 "option '--n-steps' needs a value" profile model --n-steps
     refused 2 "option '-o' needs a value" new --arch painn -o
     refused 2 "takes no value" eval model water.xyz --stress=1

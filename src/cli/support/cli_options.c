@@ -85,6 +85,21 @@ int cli_usage_error(const cli_arguments *arguments, const char *format, ...)
     return CLI_USAGE;
 }
 
+// The option that `given` is but for its hyphens: --nsteps, --n_steps.
+static const cli_option *same_letters(const cli_option *options, const char *given)
+{
+    for (; options->name; options++) {
+        const char *a = given, *b = options->name;
+        for (;; a++, b++) {
+            a += strspn(a, "-_");
+            b += strspn(b, "-");
+            if (*a != *b || !*a || *a == '=') break;
+        }
+        if (!*b && (!*a || *a == '=')) return options;
+    }
+    return NULL;
+}
+
 // What getopt_long refused, said in our words: ':' a value is missing, '?' the option is unknown.
 static int refuse(const cli_arguments *arguments, int answer, char **argv)
 {
@@ -96,7 +111,22 @@ static int refuse(const cli_arguments *arguments, int answer, char **argv)
     if (optopt && optopt < FIRST_LONG && strncmp(given, "--", 2) != 0)
         return cli_usage_error(arguments, "unknown option '-%c'", optopt);
     if (optopt >= FIRST_LONG) return cli_usage_error(arguments, "option '%s' takes no value", given);
+    const cli_option *meant = same_letters(arguments->command->options, given);
+    if (meant) return cli_usage_error(arguments, "unknown option '%s'; there is --%s", given, meant->name);
     return cli_usage_error(arguments, "unknown option '%s'", given);
+}
+
+// "MODEL INPUT|--system NAME": the word of the usage that stands for the first argument that is not there.
+static int refuse_missing(const cli_arguments *arguments)
+{
+    const char *word = arguments->command->usage;
+    for (int k = 0; k < arguments->n_positional; k++) {
+        word += strcspn(word, " \n");
+        word += strspn(word, " ");
+    }
+    const int length = (int)strcspn(word, " \n|");
+    if (*word >= 'A' && *word <= 'Z') return cli_usage_error(arguments, "%.*s is missing", length, word);
+    return cli_usage_error(arguments, "an argument is missing");
 }
 
 // Does the command line ask for results on standard output, beside what is printed for people?
@@ -150,9 +180,7 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
     }
     arguments.positional = argv + optind;
     arguments.n_positional = argc - optind;
-    if (arguments.n_positional < command->min_positional)
-        return cli_usage_error(&arguments,
-                               arguments.n_positional == 0 ? "an argument is missing" : "another argument is missing");
+    if (arguments.n_positional < command->min_positional) return refuse_missing(&arguments);
     if (arguments.n_positional > command->max_positional)
         return cli_usage_error(&arguments, "'%s' is one argument too many", arguments.positional[command->max_positional]);
     cli_files_name_stdout(&arguments);
