@@ -111,6 +111,17 @@ test_analyze() {
     says '^H-O  *1  *0.9'
     grep -q '<svg.*</html>' page.html || grep -q '</html>' page.html || fail "the page is not whole"
     if grep -qE 'class="tick"[^>]*>(-?[0-9.]{6,}<|[^<]*e[-+])' page.html; then fail "an axis has a number that is not round"; fi
+    # Frames before equilibrium are left out.
+    run 0 analyze run.extxyz --skip 11 --json
+    is "$(value out n_frames)" 100 "frames"
+    cp out whole
+    sed -n '122,$p' run.extxyz >rest.extxyz # 11 frames of 11 lines
+    run 0 analyze rest.extxyz --json
+    cmp -s out whole || fail "skipped frames count"
+    run 2 analyze run.extxyz --skip 111
+    says 'run.extxyz: holds 111 frames, all of which --skip leaves out' err
+    run 2 analyze run.extxyz --skip 112
+    says 'run.extxyz: holds 111 frames, all of which --skip leaves out' err
     # The mean has the digits of its error.
     awk '/energy=/ { sub(/energy=[^ ]*/, "energy=" (-66538 + 0.01 * (n++ % 7))) } { print }' run.extxyz >large.extxyz
     run 0 analyze large.extxyz

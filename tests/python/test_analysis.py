@@ -52,6 +52,11 @@ class TestAnalyze(unittest.TestCase):
         self.assertAlmostEqual(bond.density.sum() * (bond.middles[1] - bond.middles[0]), 1, places=6)
         self.assertIsNone(found.rdf)
         self.assertIsNone(found.densities)
+        np.testing.assert_array_equal(analyze(frames, skip=150).energies, found.energies[150:])
+        with self.assertRaisesRegex(MlffError, "beyond the 400 that are skipped"):
+            analyze(frames, skip=400)
+        with self.assertRaises(MlffError):
+            analyze(frames, skip=-1)
 
     @unittest.skipUnless("MLFF_COMMAND" in os.environ, "the command is not beside the installed package")
     def test_same_as_the_command(self):

@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from ctypes import byref, c_double, c_int, c_void_p
+from ctypes import byref, c_double, c_int, c_uint, c_void_p
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from . import _library as lib
 from . import _structs as s
 from ._bridge import changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
+from ._values import as_c
 from .engine import Evaluator, Model
 from .errors import MlffFormatError, MlffUsageError, MlffWarning
 
@@ -291,6 +293,7 @@ def analyze(
     geometry: bool = False,
     file_format: str | None = None,
     topology: str | os.PathLike[str] | Atoms | None = None,
+    skip: int = 0,
 ) -> Analysis:
     """Energies, temperatures, densities, radial distribution, displacement, diffusion, vibrational spectrum, bonds and angles of a trajectory.
 
@@ -305,6 +308,7 @@ def analyze(
         geometry: bonds and angles too; bonds are those of the first frame.
         file_format: of a file; None: by its suffix or content.
         topology: the elements of a DCD, AMBER NetCDF or LAMMPS dump without them: Atoms, or a file whose first frame has the same atoms.
+        skip: frames at the beginning that are left out, such as those before equilibrium.
 
     Raises:
         MlffUsageError: for an element that does not exist, or frames without what was asked for.
@@ -324,7 +328,7 @@ def analyze(
     n_frames = 0
     frames = _systems(trajectory, file_format, topology)
     try:
-        for address in frames:
+        for address in itertools.islice(frames, as_c(c_uint, skip, "skip"), None):
             system = s.mlff_system.from_address(address)
             if n_frames == 0:
                 gathered.begin(address, geometry)
@@ -335,7 +339,7 @@ def analyze(
             temperatures.append(lib.core.mlff_system_temperature(address))
             densities.append(lib.core.mlff_system_density(address))
         if n_frames == 0:
-            raise MlffFormatError("the input holds no frame")
+            raise MlffFormatError("the input holds no frame" + (f" beyond the {skip} that are skipped" if skip else ""))
         found = Analysis(n_frames)
         gathered.finish(found)
     finally:

@@ -14,6 +14,7 @@ static const cli_option options[] = {
     {"bins", 0, "N", "of the radial distribution (120)"},
     {"element", 0, "A", "whose displacement and spectrum are computed (all atoms)"},
     {"frame-time", 0, "FS", "time between two frames, fs; without it there is no displacement, diffusion or spectrum"},
+    {"skip", 0, "N", "frames at the beginning that are left out, such as those before equilibrium (0)"},
     {"geometry", 0, NULL, "lengths of bonds and angles between them, by elements; bonds are those of the first frame"},
     {"html", 0, "FILE", "a page with plots, for a browser"},
     CLI_READER_OPTIONS,
@@ -30,6 +31,7 @@ static int parse(cli_arguments *arguments, analysis *run, int elements[3])
     run->range = cli_number(arguments, "range", 1e-3, 100, 6);
     run->n_bins = (int)cli_int(arguments, "bins", 1, 100000, 120);
     run->frame_fs = cli_number(arguments, "frame-time", 1e-9, 1e12, NAN);
+    run->n_skipped = cli_int(arguments, "skip", 0, INT64_MAX, 0);
     if (arguments->failed) return CLI_USAGE;
     if (run->pair) {
         int end = 0;
@@ -109,6 +111,12 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
     MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
+    for (int64_t k = 0; k < run->n_skipped; k++) {
+        MLFF_TRY(mlff_reader_next(reader, &system));
+        if (!system) MLFF_FAIL(MLFF_ERR_USAGE, "holds %" PRId64 " frame%s, all of which --skip leaves out", k, base_plural(k));
+        mlff_system_destroy(system);
+        system = NULL;
+    }
     for (;; run->n_frames++) {
         if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_reader_next(reader, &system));
@@ -118,11 +126,14 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
         times.longest_fs = fmax(times.longest_fs, system->time_fs - times.last_fs);
         times.last_fs = system->time_fs;
         status = add_frame(run, system);
-        if (status != MLFF_OK) MLFF_FAIL(status, "frame %" PRId64 ": %s", run->n_frames, mlff_last_error());
+        if (status != MLFF_OK) MLFF_FAIL(status, "frame %" PRId64 ": %s", run->n_skipped + run->n_frames, mlff_last_error());
         mlff_system_destroy(system);
         system = NULL;
         cli_progress("analyze: %" PRId64 " frames", run->n_frames + 1);
     }
+    if (run->n_frames == 0 && run->n_skipped > 0)
+        MLFF_FAIL(MLFF_ERR_USAGE, "holds %" PRId64 " frame%s, all of which --skip leaves out", run->n_skipped,
+                  base_plural(run->n_skipped));
     if (run->n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "the input holds no frame");
     if (run->energy.n < (size_t)run->n_frames) run->energy.n = 0;
     if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
@@ -217,7 +228,8 @@ done:
 const cli_command analyze_command = {
     .name = "analyze",
     .summary = "structure, motion, spectrum and energies of a trajectory",
-    .usage = "TRAJECTORY [--topology FILE] [--pair A-B] [--frame-time FS] [--geometry] [--html PAGE] [OPTIONS]",
+    .usage = "TRAJECTORY [--topology FILE] [--pair A-B] [--frame-time FS] [--skip N] [--geometry] [--html PAGE]\n"
+             " [OPTIONS]",
     .details =
         "The radial distribution needs a cell that is periodic along three axes. Its errors are standard errors from blocks of\n"
         "frames. --frame-time adds the mean square displacement and the diffusion coefficient, and, if frames have velocities, "
