@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Teachers, sampling, labels and datasets from Python. Expected numbers are those of ASE's EMT and of the engine."""
 
+import sys
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 from ase import Atoms
@@ -149,6 +151,10 @@ class Sampling(unittest.TestCase):
             expected = teacher.compute(labelled)
             for atoms, found in zip(labelled, expected):
                 self.assertAlmostEqual(atoms.get_potential_energy(), found.energy, places=5)
+
+    def test_smiles_without_rdkit(self):
+        with mock.patch.dict(sys.modules, {"rdkit": None}), self.assertRaisesRegex(ImportError, "needs RDKit .*apt-get install python3-rdkit"):
+            seeds_from_smiles("CCO")
 
     def test_smiles(self):
         try:

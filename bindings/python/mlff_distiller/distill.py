@@ -125,9 +125,12 @@ def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list
         ImportError: RDKit is not installed (Debian: python3-rdkit).
     """
     from ase import Atoms
-    from rdkit import Chem
-    from rdkit.Chem import AllChem
 
+    try:
+        from rdkit import Chem
+        from rdkit.Chem import AllChem
+    except ImportError as problem:
+        raise ImportError(f"seeds_from_smiles needs RDKit ({problem}); install it: apt-get install python3-rdkit, or pip install rdkit") from None
     plain = Chem.MolFromSmiles(smiles)
     if plain is None:
         raise MlffUsageError(f"{smiles!r}: RDKit cannot read it as SMILES")
