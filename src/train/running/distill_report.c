@@ -210,7 +210,8 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict, bool of_la
         base_text_add(page, "</td><td class=\"%s\">%s</td><td>", bars[k].state == MLFF_BAR_PASSED ? "passed" : "failed",
                       states[bars[k].state]);
         if (isfinite(bars[k].value)) base_text_add(page, "%.4g", bars[k].value);
-        if (isfinite(bars[k].uncertainty)) base_text_add(page, " ± %.2g", bars[k].uncertainty);
+        if (isfinite(bars[k].uncertainty))
+            base_text_add(page, bars[k].uncertainty < 99.5 ? " ± %.2g" : " ± %.0f", bars[k].uncertainty);
         base_text_add(page, " ");
         if (isfinite(bars[k].value)) drawing_text(page, bars[k].unit);
         base_text_add(page, "</td><td>%s ", bars[k].at_least ? "at least" : "at most");
