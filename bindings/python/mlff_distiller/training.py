@@ -92,7 +92,8 @@ class Trainer:
         model: a PaiNN; it keeps its weights, `model()` gives the trained ones.
         data: labelled structures.
         n_steps: of the whole run, which the learning rate's schedule spans.
-        shifts: begin with the energies of the elements that fit the labels best.
+        shifts: begin with the energies of the elements that fit the labels best; False goes on with those of a model that was trained
+            on labels of the same method.
         device: as Evaluator's.
         precision: "float32", "float64" (the reference, CPU) or, on a GPU, "tf32".
         n_threads: CPU; 0: all cores this process may use.

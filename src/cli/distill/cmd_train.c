@@ -234,17 +234,30 @@ done:
     return status;
 }
 
-// A student that begins with another's weights keeps its energies of elements, which no training moves far.
-static mlff_status warn_of_other_zero(const training *run, mlff_trainer *trainer, const mlff_dataset *validation)
+// Labels of another method have another zero of the energy, and no training moves the energies of elements far: those of a model that was
+// trained before are replaced where they are of another zero, as a new student's are chosen.
+static mlff_status adopt_zero(const training *run, const mlff_dataset *train, const mlff_dataset *validation,
+                              mlff_model **student, mlff_trainer **trainer)
 {
+    mlff_status status = MLFF_OK;
     const double far = 1; // eV/atom
+    double shifts[119];
     mlff_training_errors errors;
-    const mlff_status status = mlff_trainer_validate(trainer, validation, &errors);
-    if (status == MLFF_OK && errors.energy_mae > far)
-        mlff_warn(
-            "the energies of %s are %.4g eV/atom off those of %s, as by another zero of the energy or another method; train a "
-            "new student, without --student",
-            run->data, errors.energy_mae, run->begin);
+    mlff_model *moved = NULL;
+    MLFF_TRY(mlff_trainer_validate(*trainer, validation, &errors));
+    if (!(errors.energy_mae > far)) goto done;
+    mlff_warn("the energies of %s are %.4g eV/atom off those of %s, as by another zero of the energy or another method: training "
+              "begins "
+              "with energies of the elements that fit %s",
+              run->data, errors.energy_mae, run->begin, run->data);
+    MLFF_TRY(mlff_dataset_shifts(train, shifts));
+    MLFF_TRY(mlff_model_with_shifts(*student, shifts, &moved));
+    mlff_trainer_destroy(*trainer);
+    *trainer = NULL;
+    mlff_model_destroy(*student);
+    *student = moved;
+    MLFF_TRY(mlff_trainer_create(*student, train, &run->trainer, trainer));
+done:
     return status;
 }
 
@@ -350,7 +363,7 @@ static int run_train(cli_arguments *arguments)
         run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
     }
     if (status == MLFF_OK) status = mlff_trainer_create(student, train, &run.trainer, &trainer);
-    if (status == MLFF_OK && run.begin) status = warn_of_other_zero(&run, trainer, validation);
+    if (status == MLFF_OK && run.begin) status = adopt_zero(&run, train, validation, &student, &trainer);
     run.fit.callback = show;
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
