@@ -200,14 +200,22 @@ static void test_shifted_labels(void **state)
         assert_ok(mlff_dataset_add(shifted, system, &labels));
         mlff_system_destroy(system);
     }
-    const mlff_verdict_options options = met_limits();
+    mlff_verdict_options options = met_limits();
     mlff_verdict *verdict = judge(student, NULL, shifted, &options);
     assert_bar(verdict, "error.energy", MLFF_BAR_FAILED);
+    assert_non_null(strstr(find_bar(verdict, "error.energy")->text, "as by another zero of the energy"));
     double shift = 0;
     const char *told = strstr(find_bar(verdict, "error.energy")->text, "all are shifted by ");
     assert_non_null(told);
     assert_int_equal(sscanf(told, "all are shifted by %lf meV/atom", &shift), 1);
     assert_true(fabs(shift + 1000) < 100); // max_energy_error is 100 meV/atom, and the student passed
+    mlff_verdict_destroy(verdict);
+    // A shift within the limit is told, and is no other zero.
+    options.max_energy_error = 2;
+    verdict = judge(student, NULL, shifted, &options);
+    assert_bar(verdict, "error.energy", MLFF_BAR_PASSED);
+    assert_non_null(strstr(find_bar(verdict, "error.energy")->text, "all are shifted by "));
+    assert_null(strstr(find_bar(verdict, "error.energy")->text, "another zero"));
     mlff_verdict_destroy(verdict);
     mlff_dataset_destroy(shifted);
 }

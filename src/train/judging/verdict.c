@@ -206,11 +206,9 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     if (usual->n_energies == 0)
         verdict_say(bar, "none of the same structures has a labelled energy");
     else if (usual->n_energies > 1 && fabs(mean) > SHIFTED * scatter)
-        verdict_say(
-            bar,
-            "mean absolute of the same structures; all are shifted by %+.4g meV/atom, as by another zero of the energy, and "
-            "scatter by %.3g around that",
-            1e3 * mean, 1e3 * scatter);
+        verdict_say(bar,
+                    "mean absolute of the same structures; all are shifted by %+.4g meV/atom%s and scatter by %.3g around that",
+                    1e3 * mean, bar->state == MLFF_BAR_FAILED ? ", as by another zero of the energy," : "", 1e3 * scatter);
     else
         verdict_say(bar, "mean absolute of the same structures");
 }
