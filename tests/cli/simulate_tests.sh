@@ -218,7 +218,13 @@ test_relax() {
     run 1 relax $ethanol hot.extxyz --cell
     says 'frame 5: .*periodic along three axes' err
     refused 1 'no frame in it' relax $ethanol /dev/null
-    refused 2 'relax: INPUT is missing; see' relax $ethanol
+    refused 2 'relax: an INPUT file or --system NAME is missing; see' relax $ethanol
+    run 0 relax $ethanol --system ethanol --fmax 0.01 -o built.extxyz
+    says '^ +0 +9 .* converged' && says '1 structure in'
+    is "$(sed -n 1p built.extxyz)" 9 "atoms of the built-in system"
+    refused 2 'exclude each other' relax $ethanol built.extxyz --system ethanol
+    refused 2 'built.extxyz. has its own atoms' relax $ethanol built.extxyz --n-atoms 9
+    refused 1 'does not know Si' relax $ethanol --system silicon
     model # a cell under pressure, and the same written twice
     run 0 relax model.safetensors <("$mlff" md model.safetensors --system silicon --n-atoms 8 --n-steps 0 -o -) --cell --pressure 20000 \
         --max-steps 5 -o cell.extxyz

@@ -13,6 +13,7 @@ static const cli_option options[] = {
      "output"},
     CLI_FORMAT_OPTION,
     CLI_READER_OPTIONS,
+    CLI_SYSTEM_OPTIONS,
     {"optimizer", 0, "NAME", "lbfgs, or fire, which is slower but more robust for noisy energies (lbfgs)"},
     {"fmax", 0, "EV_PER_ANG", "converged when no force on a free atom is longer than this, eV/Å (0.05)"},
     {"max-steps", 0, "N", "most steps of one structure (1000)"},
@@ -42,6 +43,7 @@ typedef struct relaxing {
     mlff_relax_options options;
     const char *input, *output;
     mlff_reader *reader;
+    mlff_system *built; // of --system, in place of a reader's frames; NULL once it was taken
     mlff_writer *writer;
     entry *entries; // [capacity] those not yet written: number n_written is the first
     size_t capacity;
@@ -129,7 +131,12 @@ static mlff_status next(void *context, mlff_system **system_out)
     }
     const size_t n_held = (size_t)(run->n_read - run->n_written);
     MLFF_TRY(base_grow(&run->entries, &run->capacity, n_held + 1, sizeof *run->entries, "structures"));
-    MLFF_TRY(mlff_reader_next(run->reader, &system));
+    if (run->reader) {
+        MLFF_TRY(mlff_reader_next(run->reader, &system));
+    } else {
+        system = run->built;
+        run->built = NULL;
+    }
     if (system && cli_model_check_elements(run->setup.model, system, "elements") != MLFF_OK)
         MLFF_FAIL(MLFF_ERR_ELEMENT, "%s, frame %" PRId64 ": %s", run->input, run->n_read, mlff_last_error());
     if (system) run->entries[n_held] = (entry){.system = system};
@@ -225,20 +232,41 @@ static int parse(cli_arguments *arguments, relaxing *run)
     return cli_format_check(arguments, run->output);
 }
 
+// The built-in system, where there is no INPUT.
+static int take_system(cli_arguments *arguments, relaxing *run)
+{
+    cli_input input = {0};
+    if (run->input && cli_given(arguments, "system"))
+        return cli_usage_error(arguments, "INPUT '%s' and --system exclude each other", run->input);
+    if (run->input && cli_given(arguments, "n-atoms"))
+        return cli_usage_error(arguments, "--n-atoms goes with --system; '%s' has its own atoms", run->input);
+    if (run->input) return CLI_GOOD;
+    int exit_status = cli_input_make(arguments, NULL, NULL, 0, &input);
+    if (exit_status == CLI_GOOD) exit_status = cli_exit(cli_input_check(run->setup.model, &input));
+    if (exit_status == CLI_GOOD) {
+        run->built = input.system;
+        input.system = NULL;
+        run->input = cli_text(arguments, "system", NULL);
+    }
+    cli_input_free(&input);
+    return exit_status;
+}
+
 static int run_relax(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK, relaxed;
     char cause[1100];
-    relaxing run = {.input = arguments->positional[1]};
+    relaxing run = {.input = arguments->n_positional > 1 ? arguments->positional[1] : NULL};
     int exit_status = parse(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
+    if (exit_status == CLI_GOOD) exit_status = take_system(arguments, &run);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&run.setup);
         return exit_status;
     }
     if (!cli_given(arguments, "batch") && run.setup.evaluator_info.device.kind != MLFF_CPU) run.options.n_at_once = 256;
     MLFF_TRY(cli_output_check(run.output));
-    MLFF_TRY(cli_reader_open(arguments, run.input, &run.reader));
+    if (!run.built) MLFF_TRY(cli_reader_open(arguments, run.input, &run.reader));
     if (run.output) MLFF_TRY(mlff_writer_open(run.output, cli_text(arguments, "format", NULL), 0, &run.writer));
     cli_interrupt_catch();
     run.begun_ns = mlff_clock_ns();
@@ -272,6 +300,7 @@ static int run_relax(cli_arguments *arguments)
 done:
     mlff_writer_destroy(run.writer);
     mlff_reader_destroy(run.reader);
+    mlff_system_destroy(run.built);
     for (int64_t k = 0; k < run.n_read - run.n_written; k++) entry_free(&run.entries[k]);
     base_free(run.entries);
     cli_setup_free(&run.setup);
@@ -281,18 +310,19 @@ done:
 const cli_command relax_command = {
     .name = "relax",
     .summary = "structures to minima of the energy, many at once",
-    .usage = "MODEL INPUT [-o RELAXED.extxyz] [--fmax F] [--optimizer lbfgs|fire] [--cell] [OPTIONS]",
+    .usage = "MODEL INPUT|--system NAME [-o RELAXED.extxyz] [--fmax F] [--optimizer lbfgs|fire] [--cell] [OPTIONS]",
     .details =
         "Relaxes every frame of INPUT (- is standard input), --batch of them at once; a finished one is replaced by the next.\n"
-        "Fixed atoms do not move. The output has the structures in the order of INPUT, with energy, forces, relax_steps and\n"
-        "relax_end: converged, max_steps, or stopped (by Ctrl-C, without energy). If the forces of a structure cannot be\n"
-        "computed, its name and the reason are printed, it is written unchanged with relax_end=failed, the others continue,\n"
-        "and the exit status is 1. With --cell the minimum is that of E + P V, and a crystal of up to 400 atoms keeps its\n"
-        "initial symmetry (lattice to 1e-4, atoms to 0.001 Å).",
-    .examples = "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
+        "--system takes a built-in system instead. Fixed atoms do not move. The output has the structures in the order of\n"
+        "INPUT, with energy, forces, relax_steps and relax_end: converged, max_steps, or stopped (by Ctrl-C, without energy).\n"
+        "If the forces of a structure cannot be computed, its name and the reason are printed, it is written unchanged with\n"
+        "relax_end=failed, the others continue, and the exit status is 1. With --cell the minimum is that of E + P V, and a\n"
+        "crystal of up to 400 atoms keeps its initial symmetry (lattice to 1e-4, atoms to 0.001 Å).",
+    .examples = "mlff relax ethanol --system ethanol -o minimum.extxyz --fmax 0.001\n"
+                "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
                 "mlff relax silicon.safetensors POSCAR -o relaxed.extxyz --cell --pressure 10000",
     .options = options,
-    .min_positional = 2,
+    .min_positional = 1,
     .max_positional = 2,
     .run = run_relax,
 };
