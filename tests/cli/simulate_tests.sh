@@ -111,6 +111,10 @@ test_analyze() {
     says '^H-O  *1  *0.9'
     grep -q '<svg.*</html>' page.html || grep -q '</html>' page.html || fail "the page is not whole"
     if grep -qE 'class="tick"[^>]*>(-?[0-9.]{6,}<|[^<]*e[-+])' page.html; then fail "an axis has a number that is not round"; fi
+    run 0 analyze run.extxyz
+    says '^111 frames, 0.5 fs apart: --frame-time 0.5 adds displacements, diffusion'
+    run 0 analyze gap.extxyz
+    says '^112 frames$'
     # Frames before equilibrium are left out.
     run 0 analyze run.extxyz --skip 11 --json
     is "$(value out n_frames)" 100 "frames"

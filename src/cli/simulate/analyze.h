@@ -18,8 +18,8 @@ typedef struct frame_series {
 typedef struct analysis {
     const char *pair, *element, *page, *path;
     int n_bins, n_lags, n_points;
-    double range, frame_fs;
-    int64_t n_skipped; // frames at the beginning that are left out
+    double range, frame_fs, interval_fs; // interval_fs: by the frames' own times; NaN where they have none, or others
+    int64_t n_skipped;                   // frames at the beginning that are left out
     bool with_geometry;
     mlff_rdf *rdf;           // NULL: the first frame has no cell
     mlff_msd *msd;           // NULL: no --frame-time

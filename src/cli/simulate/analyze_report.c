@@ -232,7 +232,11 @@ static void print_geometry(const mlff_geometry *geometry)
 
 void analyze_print_tables(const analysis *run)
 {
-    printf("%" PRId64 " frame%s\n", run->n_frames, base_plural(run->n_frames));
+    printf("%" PRId64 " frame%s", run->n_frames, base_plural(run->n_frames));
+    if (isnan(run->frame_fs) && run->interval_fs > 0)
+        printf(", %.4g fs apart: --frame-time %.4g adds displacements, diffusion and, of velocities, the spectrum",
+               run->interval_fs, run->interval_fs);
+    printf("\n");
     print_series("energy", "eV", &run->energy);
     print_series("temperature", "K", &run->temperature);
     print_series("density", "g/cm³", &run->density);

@@ -90,11 +90,13 @@ typedef struct frame_times {
 } frame_times;
 
 // Frames that were written more rarely than the user thinks give other displacements and frequencies.
-static void check_times(const analysis *run, const frame_times *times)
+static void check_times(analysis *run, const frame_times *times)
 {
     // Times of 32 bits, as in NetCDF, have seven digits.
-    const double rounding = 1e-3 * run->frame_fs + 1e-6 * fabs(times->last_fs);
+    const double least_digits = 1e-6 * fabs(times->last_fs), rounding = 1e-3 * run->frame_fs + least_digits;
     if (!(times->shortest_fs <= times->longest_fs)) return;
+    if (times->longest_fs - times->shortest_fs <= 1e-3 * times->longest_fs + least_digits) run->interval_fs = times->longest_fs;
+    if (isnan(run->frame_fs)) return;
     if (times->longest_fs - times->shortest_fs > rounding)
         cli_say("warning: the frames are %.4g to %.4g fs apart by their own times (time_fs), and are taken to be %g fs apart "
                 "(--frame-time): displacements and spectra are wrong; give frames at equal intervals",
@@ -195,7 +197,7 @@ done:
 static int run_analyze(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
-    analysis run = {0};
+    analysis run = {.interval_fs = NAN};
     int elements[3] = {0};
     const int exit_status = parse(arguments, &run, elements);
     if (exit_status != CLI_GOOD) return exit_status;
