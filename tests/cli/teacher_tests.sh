@@ -319,6 +319,7 @@ test_distill_labels() {
     for k in $(seq 60); do printf '%s\n' 1 'energy=-1 Properties=species:S:1:pos:R:3:forces:R:3' "He 0.$k 0 0 0 0 0"; done >atoms.extxyz
     run 1 distill --labels atoms.extxyz --preset demo --features 8 --layers 1 --steps 5 --device cpu -o atom.run
     says '^verdict.* core +FAILED \(not measured\) +- eV'
+    says '^verdict.* stability.hot .* 1 run of 5 ps at 500 K; no bonds, so that explosions alone are judged'
     # Ctrl-C in the midst of training, then the same bits.
     "$mlff" $distill --steps 10000 -o long.run >out 2>err </dev/null || true
     "$mlff" $distill --steps 10000 -o pieces.run >first.out 2>first.err </dev/null &

@@ -208,7 +208,7 @@ mlff_status verdict_hot(const verdict_run *run)
     const int64_t n = samples_of(run, o->hot_ps);
     const double hot_ps = length_of(run, n);
     int n_good = 0;
-    char reason[160] = "", contacts[160] = "";
+    char reason[160] = "", contacts[160] = "", bonds[96];
     MLFF_TRY(bond_list_create(run->start, &watch.bonds));
     for (int k = 0; k < o->hot_runs; k++) {
         int64_t done;
@@ -228,12 +228,17 @@ mlff_status verdict_hot(const verdict_run *run)
             contacts, sizeof contacts,
             "; %d atoms in contact with metals, nearest ones at %.2f to %.2f of the sum of covalent radii (%.2f to %.2f allowed)",
             watch.bonds.n_in_contact, watch.closest, watch.farthest, CLOSEST_CONTACT, FARTHEST_CONTACT);
+    if (watch.bonds.n > 0)
+        base_format(bonds, sizeof bonds, "%d bond%s, largest change of a length %.2f Å (%.2f allowed)", watch.bonds.n,
+                    base_plural(watch.bonds.n), watch.worst, BOND_CHANGE);
+    else
+        base_format(bonds, sizeof bonds, "no bonds%s", contacts[0] ? "" : ", so that explosions alone are judged");
     if (reason[0])
         verdict_say(bar, "%d of %d runs of %g ps at %g K kept every bond%s; %s", n_good, o->hot_runs, hot_ps, o->hot_kelvin,
                     watch.bonds.n_in_contact > 0 ? " and contact" : "", reason);
     else
-        verdict_say(bar, "%d run%s of %g ps at %g K; %d bonds, largest change of a length %.2f Å (%.2f allowed)%s", o->hot_runs,
-                    o->hot_runs == 1 ? "" : "s", hot_ps, o->hot_kelvin, watch.bonds.n, watch.worst, BOND_CHANGE, contacts);
+        verdict_say(bar, "%d run%s of %g ps at %g K; %s%s", o->hot_runs, base_plural(o->hot_runs), hot_ps, o->hot_kelvin, bonds,
+                    contacts);
 done:
     trajectory_free(&t);
     bond_list_free(&watch.bonds);
