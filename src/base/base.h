@@ -52,6 +52,8 @@ static inline const char *base_plural(int64_t n)
 {
     return n == 1 ? "" : "s";
 }
+/* The unit behind `number`: "run" of 1, where `unit` is "runs". */
+const char *base_unit(const char *unit, double number);
 
 /* The "C" locale, for uselocale() around reading and writing of numbers: the caller's may have a decimal comma. */
 locale_t base_c_locale(void);

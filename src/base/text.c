@@ -29,6 +29,11 @@ locale_t base_c_locale(void)
     return c_locale;
 }
 
+const char *base_unit(const char *unit, double number)
+{
+    return number == 1 && strcmp(unit, "runs") == 0 ? "run" : unit;
+}
+
 int base_format_list(char *text, size_t bytes, const char *format, va_list arguments)
 {
     const locale_t callers = uselocale(base_c_locale());

@@ -28,7 +28,7 @@ static mlff_status parse_cuda(const char *text, int index, mlff_device *device_o
     if (status != MLFF_OK) // some reasons have a remedy of their own
         return mlff_fail(status, "%s%s use device cpu", mlff_last_error(), strchr(mlff_last_error(), ';') ? ", or" : ";");
     if (index >= n)
-        return mlff_fail(MLFF_ERR_DEVICE, "device %s: this machine has %d GPU%s, numbered from 0", text, n, n == 1 ? "" : "s");
+        return mlff_fail(MLFF_ERR_DEVICE, "device %s: this machine has %d GPU%s, numbered from 0", text, n, base_plural(n));
     *device_out = (mlff_device){MLFF_CUDA, index};
     return MLFF_OK;
 }

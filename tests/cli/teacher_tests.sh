@@ -121,7 +121,7 @@ test_label_resume() {
         wait $pid
         local status=$?
         [ $status = 0 ] && break # done before the signal
-        [ $signal = INT ] && { is $status 130 "exit status after Ctrl-C"; says 'which are kept; go on with --resume' err; }
+        [ $signal = INT ] && { is $status 130 "exit status after Ctrl-C"; says 'what was labelled is kept; go on with --resume' err; }
     done
     if [ "$(stat -c %s cut.labels)" -gt 100000 ]; then # a torn end, as after a power failure
         truncate -s -333 cut.labels
@@ -184,7 +184,7 @@ test_train_leaves_out_strain() {
     refused 1 'the structures for validation have no forces; label them' train labels.xyz --validation energies.xyz --steps 2 -o none.safetensors
     cat small.xyz energies.xyz >some.xyz
     run 0 train labels.xyz --validation some.xyz --steps 2 --features 8 --layers 1 --device cpu -o some.safetensors
-    says '1 of 2 structures for validation have no forces: of these energies alone count' err
+    says '1 of 2 structures for validation has no forces: of these energies alone count' err
     run 0 info kept.safetensors
     says 'training.data_hash +[0-9a-f]{64}' out
 }
@@ -197,7 +197,7 @@ test_copies() {
     printf '%s\n' 3 "$columns energy=-1.5" 'O 0 0 0 0 0 0' 'H 0 0 0.97 0 0 0' 'H 0 0.93 -0.24 0 0 0' >other.xyz
     local train="train train.xyz --steps 2 --features 8 --layers 1 --device cpu -o student.safetensors"
     run 0 $train --validation turned.xyz
-    says '1 of 1 structures of turned.xyz are in train.xyz too.*structure 0, in train.xyz 0' err
+    says '1 of 1 structure of turned.xyz is in train.xyz too.*structure 0, in train.xyz 0' err
     run 0 $train --validation other.xyz
     is "$(wc -c <err)" 0 "bytes of warnings about another structure"
     local judge="verdict student.safetensors --trained-on train.xyz --nve 0 --hot 0 --compare 0"
@@ -308,6 +308,7 @@ test_distill_labels() {
     says '^train .* structures/s, best [0-9.]+ meV/Å \(last: H [0-9.]+, C [0-9.]+, O [0-9.]+ meV/Å\), [0-9]+ s left'
     says '"force_mae_H_ev_per_angstrom": [0-9.]+, "force_mae_C_ev_per_angstrom": [0-9.]+, "force_mae_O_ev' whole.run/history.jsonl
     grep -q '^verdict.* speed' out && fail "a speed without a teacher"
+    says 'stability.hot .*at least 1' && not_plural "a run with one hot run" out whole.run/report.html
     run 0 info whole.run/student.safetensors
     says 'training.data +100 structures of labels.extxyz$' && says 'training.data_hash +[0-9a-f]{64}'
     grep -q 'training.teacher' out && fail "a teacher of labels"

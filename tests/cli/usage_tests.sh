@@ -172,6 +172,14 @@ test_colors() {
 }
 
 # One is not "1 steps".
+not_plural() { # WHAT FILE…
+    local what=$1
+    shift
+    grep -E '(^|[^0-9.])1 ((labelled|warm-up|independent) )?(steps|frames|atoms|structures|replicas|times|states|runs|bonds|pairs|threads|cores|calls|labels|trajectories|systems)\b' "$@" &&
+        fail "$what: 1 of a plural"
+    return 0
+}
+
 test_plurals() {
     model --elements H,O
     water
@@ -179,10 +187,20 @@ test_plurals() {
     local line
     for line in 'md model.safetensors water.xyz --n-steps 1 -o run.extxyz' 'md model.safetensors water.xyz --n-steps 1 --replicas 1' \
         'relax model.safetensors water.xyz' 'eval model.safetensors atom.xyz' 'eval model.safetensors water.xyz' \
-        'vibrations model.safetensors water.xyz' 'analyze run.extxyz --geometry'; do
+        'vibrations model.safetensors water.xyz' 'analyze run.extxyz --geometry' \
+        'profile model.safetensors atom.xyz --n-steps 1 --warmup 1 --full -o one.json' 'report one.json --text' 'check' \
+        'sample model.safetensors --system h2o -o one.extxyz --n-samples 1 --methods thermal --oversample 1 --no-relax' \
+        'label model.safetensors one.extxyz -o labels.extxyz'; do
         run 0 $line
-        grep -E '(^|[^0-9.])1 (steps|frames|atoms|structures|replicas|times|states)\b' out err && fail "$line: 1 of a plural"
+        not_plural "$line" out err
     done
+    "$mlff" bench compare model.safetensors model.safetensors:float64 --input atom.xyz --rounds 6 --frames 1 >out 2>err # 0, 3 or 4
+    says '6 rounds of 1 frame,' && not_plural "bench compare" out
+    run 0 report one.json -o one.html
+    not_plural "the page" one.html
+    run 1 verdict model.safetensors --test labels.extxyz --trained-on labels.extxyz --nve 0 --hot 0.01 --compare 0 --min-speed 0 -o verdict.json
+    not_plural verdict out verdict.json
+    says '1 of 1 structure is among the training data' && says '^stability.hot .*3 runs'
     run 0 md model.safetensors water.xyz --n-steps 1
     says '^1 step in' && says 'rebuilt 1 time$'
 }

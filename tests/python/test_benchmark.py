@@ -81,7 +81,7 @@ class Functions(unittest.TestCase):
         result = planted("planted", times_ns)
         self.assertEqual((result.outliers, result.n_outliers, result.n_calls), ([16], 1, 40))
         self.assertEqual(result.max_ms, 20.0)
-        self.assertIn("1 of 40 calls are outliers", result.summary())
+        self.assertIn("1 of 40 calls is an outlier", result.summary())
 
     def test_memory(self):
         kept = []

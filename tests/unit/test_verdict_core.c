@@ -56,7 +56,7 @@ static void test_core(void **state)
         {{72, 0},
          MLFF_BAR_PASSED,
          36 * 0.43 * 0.43,
-         "1 of 1 pairs of elements repel"}, // to 0.31 Å, half the sum of covalent radii
+         "1 of 1 pair of elements repels"}, // to 0.31 Å, half the sum of covalent radii
         {{72, 0.45}, MLFF_BAR_PASSED, 36 * 0.29 * 0.29, "attracts from 0.4"},
         {{12, 0.45}, MLFF_BAR_FAILED, 6 * 0.29 * 0.29, "attracts from 0.4"},
         {{12, 0.70},

@@ -11,6 +11,11 @@ def time_text(ms: float) -> str:
     return f"{ms:.4g} ms" if abs(ms) >= 1.0 else f"{ms * 1e3:.4g} µs"
 
 
+def count_text(n: int, noun: str) -> str:
+    """A number of things: "1 step", "20 steps"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
 def number_text(value: float, digits: int = 4) -> str:
     """So many digits, never in powers of ten: "622.4", "3151000"."""
     return f"{value:.{digits}g}" if abs(value) < 10.0**digits else f"{float(f'{value:.{digits}g}'):.0f}"

@@ -26,6 +26,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import doubles, system_from_atoms, warn_of_constraints
 from ._handles import Handle, exclusive
+from ._numbers import count_text
 from ._values import as_c
 from .engine import Array, Evaluator, Model
 from .errors import MlffUsageError
@@ -315,7 +316,7 @@ class Replicas:
         n = len(atoms)
         kelvin = np.atleast_1d(np.asarray(temperature, dtype=float)).tolist()
         if len(kelvin) not in (1, n):
-            raise MlffUsageError(f"temperature: {len(kelvin)} of them for {n} replicas; give one, or one for each")
+            raise MlffUsageError(f"temperature: {len(kelvin)} of them for {count_text(n, 'replica')}; give one, or one for each")
         kelvin = kelvin * n if len(kelvin) == 1 else kelvin
         options = [
             _options(

@@ -28,6 +28,7 @@ from ase.data import chemical_symbols
 from . import _library as lib
 from . import _structs as s
 from ._bridge import doubles
+from ._numbers import count_text
 from .cuda.device_utils import get_device
 from .cuda.md_profiler import MDProfiler, MDProfileResult
 from .engine import Model
@@ -91,7 +92,7 @@ def _profile(options: argparse.Namespace, profiler: MDProfiler, name: str, n_ato
     atoms = build_system(options.system, n_atoms, options.seed)
     calculator = make_teacher(name, profiler.device, options.random_weights)
     _check_elements(calculator, name, atoms)
-    title = f"{name}, {options.system}, {len(atoms)} atoms"
+    title = f"{name}, {options.system}, {count_text(len(atoms), 'atom')}"
     if options.trajectory == "md":
         return profiler.profile_md(calculator, atoms, options.n_steps, seed=options.seed, name=title)
     source = atoms if options.trajectory == "thermal" else options.trajectory

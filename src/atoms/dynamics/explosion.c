@@ -62,7 +62,7 @@ mlff_status dynamics_guard_check(mlff_dynamics *dynamics)
         return mlff_fail(MLFF_ERR_UNSTABLE,
                          "step %lld: the simulation has exploded: the conserved energy changed by %.3g eV within %lld step%s; "
                          "atom %d has a kinetic energy of %.3g eV; halve the timestep (now %g fs) or relax the start",
-                         (long long)dynamics->step, change, (long long)n_steps, n_steps == 1 ? "" : "s", atom, hot,
+                         (long long)dynamics->step, change, (long long)n_steps, base_plural(n_steps), atom, hot,
                          dynamics->options.timestep_fs);
     dynamics->guard_last = energy;
     if (n_steps >= WINDOW) restart_guard(dynamics, energy);

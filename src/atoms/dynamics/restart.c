@@ -356,8 +356,8 @@ static mlff_status read_atoms(restart_reader *reader, int n_atoms, double *posit
     }
     MLFF_TRY(next_line(reader));
     if (strcmp(reader->line, "end") != 0 || fgetc(reader->file) != EOF)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%" PRId64 ": more lines than the %d atoms have; the file is damaged", reader->path,
-                  reader->line_number, n_atoms);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%" PRId64 ": more lines than a system of %d atom%s has; the file is damaged", reader->path,
+                  reader->line_number, n_atoms, base_plural(n_atoms));
 done:
     return status;
 }

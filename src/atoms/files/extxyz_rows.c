@@ -41,8 +41,8 @@ static mlff_status add_columns(const mlff_reader *reader, extxyz_rows *rows, con
         slot = quantities[k].slot;
         bool fits = slot == COLUMN_MAY_MOVE ? n == 1 || n == 3 : n == quantities[k].n_columns;
         if (!fits)
-            return reader_fail(reader, MLFF_ERR_FORMAT, "Properties: %s has %lld columns, expected %d", name, (long long)n,
-                               slot == COLUMN_MAY_MOVE ? 1 : quantities[k].n_columns);
+            return reader_fail(reader, MLFF_ERR_FORMAT, "Properties: %s has %lld column%s, expected %d", name, (long long)n,
+                               base_plural(n), slot == COLUMN_MAY_MOVE ? 1 : quantities[k].n_columns);
     }
     if (slot >= 0 && rows->has[slot])
         return reader_fail(reader, MLFF_ERR_FORMAT, "Properties: %s is a quantity that other columns have too; remove one", name);
@@ -148,7 +148,8 @@ static mlff_status parse_row(const mlff_reader *reader, const extxyz_rows *rows,
         int column = rows->columns[k];
         cursor = atoms_skip_blanks(cursor);
         if (!*cursor)
-            return reader_fail(reader, MLFF_ERR_FORMAT, "%d columns, expected %d (%s)", k, rows->n_columns, rows->properties);
+            return reader_fail(reader, MLFF_ERR_FORMAT, "%d column%s, expected %d (%s)", k, base_plural(k), rows->n_columns,
+                               rows->properties);
         if (column >= 0) {
             const char *word = cursor;
             if (!atoms_parse_number(&cursor, &atom->values[column]))

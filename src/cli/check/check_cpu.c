@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "check_probe.h"
 #include "cli/support/cli.h"
 
@@ -79,8 +80,8 @@ void check_cpu(check_table *table)
     cpu_set_t set;
     int n_usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("OMP_NUM_THREADS");
-    check_add(table, "system", "threads", CHECK_PASS, false, "%d cores for this process of %ld; OMP_NUM_THREADS %s", n_usable,
-              sysconf(_SC_NPROCESSORS_ONLN), threads ? threads : "not set");
+    check_add(table, "system", "threads", CHECK_PASS, false, "%d core%s for this process of %ld; OMP_NUM_THREADS %s", n_usable,
+              base_plural(n_usable), sysconf(_SC_NPROCESSORS_ONLN), threads ? threads : "not set");
     char available[64], total[64];
     proc_value("/proc/meminfo", "MemTotal", total, sizeof total);
     proc_value("/proc/meminfo", "MemAvailable", available, sizeof available);

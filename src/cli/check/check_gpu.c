@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "check_probe.h"
 #include "cli/support/cli.h"
 
@@ -78,7 +79,7 @@ static int check_driver(check_table *table)
         return 0;
     }
     check_add(table, "gpu", "driver", CHECK_PASS, false, "for CUDA up to %d.%d, %d GPU%s", version / 1000, version % 1000 / 10, n,
-              n == 1 ? "" : "s");
+              base_plural(n));
     for (int i = 0; i < n && i < 8; i++) describe_gpu(table, &d, i);
     return n;
 }

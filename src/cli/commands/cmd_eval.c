@@ -327,7 +327,7 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
         run->waiting[run->n_waiting++] = system;
         if (run->n_waiting < run->batch) continue;
         MLFF_TRY(evaluate_waiting(run));
-        cli_progress("eval: %" PRId64 " frames, %.4g a second", run->n_frames,
+        cli_progress("eval: %" PRId64 " frame%s, %.4g a second", run->n_frames, base_plural(run->n_frames),
                      1e9 * (double)run->n_frames / (double)(mlff_clock_ns() - begun_ns));
     }
     if (!cli_interrupted()) MLFF_TRY(evaluate_waiting(run)); // also those before a frame that cannot be read

@@ -221,14 +221,15 @@ static mlff_status warn_of_copies(const training *run, const mlff_dataset *train
     if (n == 0) goto done;
     while (copy_of[first] < 0) first++;
     if (run->validation)
-        mlff_warn("%" PRId64 " of %" PRId64 " structures of %s are in %s too, moved, turned or with atoms in another order (the "
+        mlff_warn("%" PRId64 " of %" PRId64 " structure%s of %s %s in %s too, moved, turned or with atoms in another order (the "
                   "first: structure %" PRId64 ", in %s %" PRId64 "): the error is not that of new structures; remove them",
-                  n, size, run->validation, run->data, first, run->data, copy_of[first]);
+                  n, size, base_plural(size), run->validation, n == 1 ? "is" : "are", run->data, first, run->data,
+                  copy_of[first]);
     else
         mlff_warn("%" PRId64 " of %" PRId64
-                  " structures for validation are trained on too, moved, turned or with atoms in another "
+                  " structure%s for validation %s trained on too, moved, turned or with atoms in another "
                   "order: the error is not that of new structures; remove copies from %s, or give them one group=N",
-                  n, size, run->data);
+                  n, size, base_plural(size), n == 1 ? "is" : "are", run->data);
 done:
     base_free(copy_of);
     return status;

@@ -76,8 +76,8 @@ static void print_bars(const mlff_verdict *verdict)
         if (isfinite(bars[k].value)) snprintf(measured, sizeof measured, "%.4g", bars[k].value);
         if (isfinite(bars[k].limit)) snprintf(limit, sizeof limit, "%.4g", bars[k].limit);
         cli_print("%-14s %-12s %12s %2s %9s  %s%s%s%s%s\n", bars[k].name, states[bars[k].state], measured,
-                  bars[k].at_least ? ">=" : "<=", limit, bars[k].unit, bars[k].unit[0] ? ": " : "", bars[k].system,
-                  bars[k].system[0] ? ": " : "", bars[k].text);
+                  bars[k].at_least ? ">=" : "<=", limit, base_unit(bars[k].unit, bars[k].limit), bars[k].unit[0] ? ": " : "",
+                  bars[k].system, bars[k].system[0] ? ": " : "", bars[k].text);
     }
     printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
 }
@@ -114,8 +114,8 @@ static mlff_status find_training_data(const cli_arguments *arguments, const mlff
     MLFF_TRY(mlff_model_find(arguments->positional[0], path, sizeof path));
     MLFF_TRY(mlff_model_training_data(student, path, 0, data_out));
     if (*data_out)
-        cli_print("compared with the %" PRId64 " structures that the student was trained on, which its metadata name\n",
-                  mlff_dataset_size(*data_out));
+        cli_print("compared with the %" PRId64 " structure%s that the student was trained on, which its metadata name\n",
+                  mlff_dataset_size(*data_out), base_plural(mlff_dataset_size(*data_out)));
 done:
     return status;
 }

@@ -197,16 +197,16 @@ static mlff_status example_function(int64_t n_calls, int threads)
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    printf("1. One function, %lld calls after 10 of warm-up (64 atoms of silicon)\n", (long long)n_calls);
+    printf("1. One function, %lld call%s after 10 of warm-up (64 atoms of silicon)\n", (long long)n_calls, base_plural(n_calls));
     for (int with = 0; with < 2; with++) {
         mlff_statistics t;
         c.with_forces = with;
         MLFF_TRY(mlff_benchmark(call, &c, 10, n_calls, NULL, &t));
         char p95[32], p99[32];
-        printf("   %-17s median %8.4g ms, mean %8.4g, P95 %s, P99 %s, %lld outliers, %.5g calls/s\n",
+        printf("   %-17s median %8.4g ms, mean %8.4g, P95 %s, P99 %s, %lld outlier%s, %.5g calls/s\n",
                with ? "energy and forces" : "energy", t.median * 1e-6, t.mean * 1e-6,
                cli_percentile(p95, 8, t.p95 * 1e-6, 0.95, n_calls), cli_percentile(p99, 8, t.p99 * 1e-6, 0.99, n_calls),
-               (long long)t.n_outliers, 1e9 / t.mean);
+               (long long)t.n_outliers, base_plural(t.n_outliers), 1e9 / t.mean);
     }
 done:
     base_free(c.forces);
@@ -233,7 +233,7 @@ int bench_example(cli_arguments *arguments)
     printf("Untrained PaiNN models, made on the spot: the times are real, energies mean nothing.\n\n");
     MLFF_TRY(example_function(n_calls, threads));
 
-    printf("\n2. A trajectory of %lld steps\n", (long long)n_steps);
+    printf("\n2. A trajectory of %lld step%s\n", (long long)n_steps, base_plural(n_steps));
     MLFF_TRY(profile_one(&workloads[0], &implementations[0], n_steps, threads, &profiles[n]));
     n++;
     MLFF_TRY(mlff_profile_text(profiles[0], cli_width(), &text));

@@ -253,8 +253,8 @@ static int run_many(cli_arguments *arguments, const request *wanted)
         profile_runs_print(profiles, n);
     }
     if (n < wanted->n_runs)
-        MLFF_FAIL(cli_interrupted() ? MLFF_ERR_INTERRUPTED : MLFF_ERR_CALLBACK, "%s after %d of %d runs; these are kept",
-                  cli_interrupted() ? "interrupted" : "a run failed", n, wanted->n_runs);
+        MLFF_FAIL(cli_interrupted() ? MLFF_ERR_INTERRUPTED : MLFF_ERR_CALLBACK, "%s after %d of %d runs; %s kept",
+                  cli_interrupted() ? "interrupted" : "a run failed", n, wanted->n_runs, n == 1 ? "it is" : "these are");
 done:
     mlff_text_free(text);
     profile_runs_free(profiles, n);

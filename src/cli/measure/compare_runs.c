@@ -203,7 +203,8 @@ static mlff_status report_processes(const group groups[2], const mlff_comparison
         cli_json_end(&out, '}');
         printf("\n");
     } else {
-        cli_print("A: %s\nB: %s\n%d runs each, interleaved, medians:\n", groups[0].command, groups[1].command, groups[0].n);
+        cli_print("A: %s\nB: %s\n%d run%s each, interleaved, medians:\n", groups[0].command, groups[1].command, groups[0].n,
+                  base_plural(groups[0].n));
         for (int k = 0; k < MEASURES; k++) {
             mlff_comparison_row_text(&rows[k], "A", "B", sentence, sizeof sentence);
             printf("%-15s %10.5g ms %10.5g ms  %s\n", names[k], rows[k].a_ms, rows[k].b_ms, sentence);

@@ -144,7 +144,8 @@ static mlff_status built_sizes(const char *system, int *atoms, int *n_sizes)
         int n_atoms = built->n_atoms, known = 0;
         mlff_system_destroy(built);
         for (int i = 0; i < n; i++) known |= atoms[i] == n_atoms;
-        if (known) cli_say("%d atoms of %s are built as %d, which is measured already", atoms[k], system, n_atoms);
+        if (known)
+            cli_say("%d atom%s of %s: built as %d, which is measured already", atoms[k], base_plural(atoms[k]), system, n_atoms);
         if (!known) atoms[n++] = n_atoms;
     }
     if (system) *n_sizes = n;
@@ -170,16 +171,16 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
     for (int k = 0; k < n_sizes; k++) {
         char number[24], what[64];
         snprintf(number, sizeof number, "%d", atoms[k]);
-        snprintf(what, sizeof what, "%s atoms", number);
+        snprintf(what, sizeof what, "%s atom%s", number, base_plural(atoms[k]));
         const char *extra[] = {"n-atoms", number, NULL};
         status = profile_child(arguments, extra, what, false, &profiles[n]);
         if (status == MLFF_ERR_CALLBACK && n > 0) { // the largest that went is an answer
-            cli_say("%s atoms did not run; what is smaller is reported", number);
+            cli_say("%s did not run; what is smaller is reported", what);
             status = MLFF_OK;
             break;
         }
         if (status == MLFF_ERR_INTERRUPTED && n > 0) {
-            cli_say("interrupted at %s atoms; what is smaller is reported", number);
+            cli_say("interrupted at %s; what is smaller is reported", what);
             status = MLFF_OK;
             break;
         }

@@ -131,7 +131,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
         if (status != MLFF_OK) MLFF_FAIL(status, "frame %" PRId64 ": %s", run->n_skipped + run->n_frames, mlff_last_error());
         mlff_system_destroy(system);
         system = NULL;
-        cli_progress("analyze: %" PRId64 " frames", run->n_frames + 1);
+        cli_progress("analyze: %" PRId64 " frame%s", run->n_frames + 1, base_plural(run->n_frames + 1));
     }
     if (run->n_frames == 0 && run->n_skipped > 0)
         MLFF_FAIL(MLFF_ERR_USAGE, "holds %" PRId64 " frame%s, all of which --skip leaves out", run->n_skipped,

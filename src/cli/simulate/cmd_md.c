@@ -420,8 +420,8 @@ static int run_md(cli_arguments *arguments)
     md_warn_if_absurd(&run);
     if (!arguments->quiet) md_hint_at_halved_temperature(&run);
     if (run.n_done < run.n_steps)
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
-                  run.n_done, run.n_steps);
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " step%s; what was written is kept",
+                  run.n_done, run.n_steps, base_plural(run.n_steps));
 done:
     mlff_writer_destroy(run.writer);
     mlff_dynamics_destroy(run.dynamics);

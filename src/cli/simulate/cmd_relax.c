@@ -163,8 +163,8 @@ static mlff_status finished(void *context, mlff_system *system, const mlff_relax
         memcpy(e->forces, result->forces, n * sizeof *e->forces);
     }
     if (*result->error) e->error = base_strdup(result->error);
-    cli_progress("relax: %" PRId64 " of %" PRId64 " structures read have ended", run->n_ends[0] + run->n_ends[1] + run->n_ends[2],
-                 run->n_read);
+    cli_progress("relax: %" PRId64 " of %" PRId64 " structure%s read ended", run->n_ends[0] + run->n_ends[1] + run->n_ends[2],
+                 run->n_read, base_plural(run->n_read));
     if (result->end == MLFF_RELAX_STOPPED) return MLFF_OK;
     // The others' steps wait for this call: what one slow structure held back is written little by little.
     const mlff_status status = write_finished(run, 2);
@@ -295,8 +295,8 @@ static int run_relax(cli_arguments *arguments)
     if (relaxed != MLFF_OK) MLFF_FAIL(relaxed, "%s", cause);
     if (run.n_read == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", run.input);
     if (run.n_ends[MLFF_RELAX_FAILED] > 0)
-        MLFF_FAIL(MLFF_ERR_VALUE, "%" PRId64 " of %" PRId64 " structures could not be relaxed", run.n_ends[MLFF_RELAX_FAILED],
-                  run.n_read);
+        MLFF_FAIL(MLFF_ERR_VALUE, "%" PRId64 " of %" PRId64 " structure%s could not be relaxed", run.n_ends[MLFF_RELAX_FAILED],
+                  run.n_read, base_plural(run.n_read));
 done:
     mlff_writer_destroy(run.writer);
     mlff_reader_destroy(run.reader);

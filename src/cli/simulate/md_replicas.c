@@ -423,8 +423,8 @@ static mlff_status name_ended(const replicas_run *run)
         if (run->each[k].ended && length < sizeof list - 20)
             snprintf(list + length, sizeof list - length, "%s%d", length ? ", " : "", k);
     }
-    return mlff_fail(MLFF_ERR_UNSTABLE, "%d of %d replicas ended early: %s%s; their last good frames and restart files are kept",
-                     n_ended, run->task->n, list, strlen(list) >= sizeof list - 20 ? ", …" : "");
+    return mlff_fail(MLFF_ERR_UNSTABLE, "%d of %d replica%s ended early: %s%s; their last good frames and restart files are kept",
+                     n_ended, run->task->n, base_plural(run->task->n), list, strlen(list) >= sizeof list - 20 ? ", …" : "");
 }
 
 mlff_status md_replicas_run(const md_replicas_task *task)
@@ -440,8 +440,8 @@ mlff_status md_replicas_run(const md_replicas_task *task)
     fflush(stdout);
     if (run.n_running < task->n) MLFF_TRY(name_ended(&run));
     if (run.n_done < task->n_steps && !run.unseen)
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
-                  run.n_done, task->n_steps);
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " step%s; what was written is kept",
+                  run.n_done, task->n_steps, base_plural(task->n_steps));
 done:
     if (run.first) {
         const mlff_status closed = mlff_writer_close(run.first);

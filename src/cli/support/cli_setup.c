@@ -109,7 +109,7 @@ void cli_domains_print(const cli_setup *setup, double n_computes)
         sum += n_atoms;
     }
     // Not of times: on a busy machine threads that wait for a processor make any domain seem slow.
-    printf("the largest domain has %d atoms with its ghosts, %.1f %% more than the mean\n", most,
+    printf("the largest domain has %d atom%s with its ghosts, %.1f %% more than the mean\n", most, base_plural(most),
            100 * ((double)most * n / (double)sum - 1));
 }
 

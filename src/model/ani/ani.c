@@ -127,7 +127,7 @@ static mlff_status describe(mlff_model *model)
     const ani_parameters *P = &((ani_model *)model->parameters)->parameters;
     base_text text = {0};
     base_text_add(&text, "ANI, %d member%s, %s, AEV of %d (%d radial to %g Å; %d × %d angular to %g Å, zeta %g)%s", P->n_members,
-                  P->n_members == 1 ? "" : "s", weights_get(&model->file, "species"), P->length, P->n_radial, P->radial_cutoff,
+                  base_plural(P->n_members), weights_get(&model->file, "species"), P->length, P->n_radial, P->radial_cutoff,
                   P->n_shifts, P->n_sections, P->angular_cutoff, P->zeta, model->trained ? "" : ", untrained");
     model->description = text.text; // also on failure: destroyed with the model
     return text.status;

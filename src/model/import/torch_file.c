@@ -213,8 +213,9 @@ mlff_status torch_file_add_tensor(torch_file *file, const pickle_value *value, c
     snprintf(entry, sizeof entry, "%sdata/%s", file->root, view.key);
     MLFF_TRY(read_entry(file, entry, (size_t)view.n_stored * (size_t)view.item_bytes, &stored, &length));
     if (length != (size_t)view.n_stored * (size_t)view.item_bytes)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: tensor %s: entry %s has %zu bytes, %" PRId64 " numbers of %d bytes were promised",
-                  file->path, name, entry, length, view.n_stored, view.item_bytes);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: tensor %s: entry %s has %zu byte%s, %" PRId64 " number%s of %d bytes were promised",
+                  file->path, name, entry, length, base_plural((int64_t)length), view.n_stored, base_plural(view.n_stored),
+                  view.item_bytes);
     if (view.n_dimensions == 0) view.n_dimensions = 1, view.shape[0] = 1, view.stride[0] = 1;
     model_tensor *tensor = weights_add(weights, name, view.item_bytes == 8, view.n_dimensions, view.shape);
     if (!tensor) {

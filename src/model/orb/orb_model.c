@@ -233,8 +233,8 @@ static mlff_status take_offsets(mlff_model *model)
     const model_tensor *tensor = weights_find(&model->file, name);
     if (!tensor) return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s is missing", model->name, name);
     if (tensor->n_elements < 2 || tensor->n_elements > 1000)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has %" PRId64 " elements; expected one for each atomic number",
-                         model->name, name, tensor->n_elements);
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has %" PRId64 " element%s; expected one for each atomic number",
+                         model->name, name, tensor->n_elements, base_plural(tensor->n_elements));
     orb->taken.used[tensor - model->file.tensors] = true;
     const int n = tensor->n_elements < p->n_species ? (int)tensor->n_elements : p->n_species;
     if (model->n_elements > 0 && model->elements[model->n_elements - 1] >= n)
@@ -263,8 +263,8 @@ static mlff_status take_tensors(mlff_model *model)
     const int64_t n_species = embedding && embedding->n_dimensions == 2 ? embedding->shape[0] : 119;
     const int64_t quarter = p->n_features / 4;
     if (n_species < 2 || n_species > 1000)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its embedding has %" PRId64 " rows; expected one for each atomic number", model->name,
-                  n_species);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its embedding has %" PRId64 " row%s; expected one for each atomic number", model->name,
+                  n_species, base_plural(n_species));
     p->n_species = (int)n_species;
     MLFF_TRY(take(model, &p->embedding, 2, (int64_t[]){n_species, p->n_features}, "model.atom_emb.embeddings.weight"));
     MLFF_TRY(take_radial(model));
@@ -291,10 +291,10 @@ static mlff_status describe(mlff_model *model)
 {
     const orb_parameters *p = model->parameters;
     base_text text = {0};
-    base_text_add(&text, "%s, %d layer%s, %d features, hidden %d, %d neighbors within %g Å, %s forces%s%s",
+    base_text_add(&text, "%s, %d layer%s, %d features, hidden %d, %d neighbor%s within %g Å, %s forces%s%s",
                   model->architecture->title, p->n_layers, base_plural(p->n_layers), p->n_features, p->n_hidden, p->max_neighbors,
-                  p->cutoff, p->conservative ? "conservative" : "direct", p->conditioned ? ", charge and spin" : "",
-                  model->trained ? "" : ", untrained");
+                  base_plural(p->max_neighbors), p->cutoff, p->conservative ? "conservative" : "direct",
+                  p->conditioned ? ", charge and spin" : "", model->trained ? "" : ", untrained");
     model->description = text.text; // also on failure: destroyed with the model
     return text.status;
 }

@@ -185,8 +185,8 @@ static mlff_status take_tensors(mlff_model *model)
     const model_tensor *embedding = weights_find(&model->file, "representation.embedding.weight");
     int64_t n_species = embedding && embedding->n_dimensions == 2 ? embedding->shape[0] : 100;
     if (n_species < 2 || n_species > 1000)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its embedding has %" PRId64 " rows; expected one for each atomic number", model->name,
-                  n_species);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its embedding has %" PRId64 " row%s; expected one for each atomic number", model->name,
+                  n_species, base_plural(n_species));
     parameters->n_species = (int)n_species;
     MLFF_TRY(take_matrix(model, &parameters->embedding, n_species, F, "representation.embedding.weight"));
     MLFF_TRY(take_radial(model));
@@ -229,8 +229,8 @@ static mlff_status take_offsets(mlff_model *model)
     if (atomref) {
         if (atomref->n_dimensions != 1 || atomref->n_elements < n_species)
             MLFF_FAIL(MLFF_ERR_FORMAT,
-                      "%s: tensor postprocessors.atomref has %" PRId64 " elements; expected %d, as its embedding", model->name,
-                      atomref->n_elements, n_species);
+                      "%s: tensor postprocessors.atomref has %" PRId64 " element%s; expected %d, as its embedding", model->name,
+                      atomref->n_elements, base_plural(atomref->n_elements), n_species);
         painn->taken.used[atomref - model->file.tensors] = true;
     }
     if (model->n_elements > 0 && model->elements[model->n_elements - 1] >= n_species)

@@ -331,11 +331,13 @@ static mlff_status say_memory(mlff_profile *profile)
                      (double)(first->final_bytes - first->initial_bytes) / 1048576.0,
                      PROFILE_NUMBER(first->leak.bytes_per_sample * 1e6 / 1073741824.0, 3), others));
     if (s->memory_stable == 0 && !first)
-        MLFF_TRY(say(profile,
-                     "memory grew by %.1f MB over %lld steps, but not steadily: caches that fill, or buffers that grew once; run "
-                     "%s steps to tell a "
-                     "leak from them",
-                     s->memory_delta_gb * 1024.0, (long long)s->n_steps, s->n_steps < 1000 ? "1000 or more" : "ten times the"));
+        MLFF_TRY(
+            say(profile,
+                "memory grew by %.1f MB over %lld step%s, but not steadily: caches that fill, or buffers that grew once; run "
+                "%s steps to tell a "
+                "leak from them",
+                s->memory_delta_gb * 1024.0, (long long)s->n_steps, base_plural(s->n_steps),
+                s->n_steps < 1000 ? "1000 or more" : "ten times the"));
 done:
     return status;
 }
@@ -367,7 +369,7 @@ static mlff_status say_conditions(mlff_profile *profile, bool crowded)
                      (long long)s->n_steps, s->n_steps == 1 ? " is" : "s are"));
     if (s->n_warmup < 10)
         MLFF_TRY(say(profile, "%lld warm-up step%s: use 10 or more, so that the first measured step is like the rest",
-                     (long long)s->n_warmup, s->n_warmup == 1 ? "" : "s"));
+                     (long long)s->n_warmup, base_plural(s->n_warmup)));
     if (profile_untrained(profile))
         MLFF_TRY(say(profile, "the weights are untrained: times are those of the architecture, energies and forces mean nothing, "
                               "and MD with them visits "
@@ -382,9 +384,9 @@ mlff_status hotspots_recommend(mlff_profile *profile)
     char crowd[400];
     MLFF_TRY(name_heaviest(profile));
     if (profile->n_not_finite > 0)
-        MLFF_TRY(say(profile,
-                     "the energy of %lld of %lld steps is not a finite number: these times say nothing; check the frames",
-                     (long long)profile->n_not_finite, (long long)profile->summary.n_steps));
+        MLFF_TRY(
+            say(profile, "the energy of %lld of %lld step%s is not a finite number: these times say nothing; check the frames",
+                (long long)profile->n_not_finite, (long long)profile->summary.n_steps, base_plural(profile->summary.n_steps)));
     bool crowded = tail_crowded(profile, crowd, sizeof crowd);
     if (crowded) MLFF_TRY(say(profile, "%s", crowd));
     const bool shared = tail_gpu_shared(profile, crowd, sizeof crowd);

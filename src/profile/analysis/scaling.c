@@ -92,7 +92,7 @@ mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_prof
     if (n_sizes < 2)
         return mlff_fail(MLFF_ERR_VALUE,
                          "scaling: %d different number%s of atoms; two are needed, four or more for a reliable fit", n_sizes,
-                         n_sizes == 1 ? "" : "s");
+                         base_plural(n_sizes));
 
     mlff_scaling s = {.n_sizes = n_sizes, .max_atoms = -1.0};
     double best = INFINITY;

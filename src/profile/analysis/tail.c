@@ -48,10 +48,11 @@ void tail_cause_text(const profile_tail *tail, int cause, char *text, size_t tex
 {
     char period[48] = "";
     long long n = tail->n_by_cause[cause];
-    if (tail->period[cause] > 0) snprintf(period, sizeof period, ", every %lld steps", (long long)tail->period[cause]);
+    if (tail->period[cause] > 0)
+        snprintf(period, sizeof period, ", every %lld step%s", (long long)tail->period[cause], base_plural(tail->period[cause]));
     base_format(text, text_bytes, "%s %.0f %% (+%s in %s%lld step%s%s)", profile_cause_names[cause],
                 100.0 * tail->excess_ms[cause] / fmax(tail_excess_ms(tail), 1e-12), PROFILE_TIME(tail->each_ms[cause]),
-                n == 1 ? "" : "each of ", n, n == 1 ? "" : "s", period);
+                n == 1 ? "" : "each of ", n, base_plural(n), period);
 }
 
 void tail_text(const mlff_profile *profile, char *text, size_t text_bytes)

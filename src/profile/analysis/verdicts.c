@@ -25,8 +25,8 @@ static mlff_status judge_mean(mlff_profile *profile)
     mlff_verdict verdict = {"student mean ≤ 1 ms at 64 atoms", mean_ms, 1.0, "ms", mean_ms <= 1.0, NULL};
     if (n_atoms < 51 || n_atoms > 77) { // 64 ± 20 %
         verdict.passed = -1;
-        snprintf(text, sizeof text, "mean %s at %d atoms; the target is for 64 atoms (51 to 77), measure there",
-                 PROFILE_TIME(mean_ms), n_atoms);
+        snprintf(text, sizeof text, "mean %s at %d atom%s; the target is for 64 atoms (51 to 77), measure there",
+                 PROFILE_TIME(mean_ms), n_atoms, base_plural(n_atoms));
     } else {
         snprintf(text, sizeof text, "mean %s at %d atoms; a student is to need at most 1 ms, a teacher's baseline is 2 to 10 ms",
                  PROFILE_TIME(mean_ms), n_atoms);
@@ -44,7 +44,7 @@ static mlff_status judge_tail(mlff_profile *profile, const char *target, const c
     mlff_verdict verdict = {target, ratio, limit, "× mean", ratio < limit, NULL};
     if (!steadiness_percentile_known(profile, fraction)) {
         verdict.passed = -1;
-        snprintf(text, sizeof text, "n too small (%lld step%s; %d bound the %s with 95 %% certainty)", n, n == 1 ? "" : "s",
+        snprintf(text, sizeof text, "n too small (%lld step%s; %d bound the %s with 95 %% certainty)", n, base_plural(n),
                  min_steps, name);
     } else if (n < min_steps)
         base_format(text, sizeof text,
@@ -61,8 +61,8 @@ static mlff_status judge_memory(mlff_profile *profile)
     double growth_mb = profile->summary.memory_delta_gb * 1024.0;
     long long n = profile->summary.n_steps;
     mlff_verdict verdict = {"memory growth < 10 MB", growth_mb, 10.0, "MB", growth_mb < 10.0, NULL};
-    snprintf(text, sizeof text, "memory changed by %s over %lld step%s%s", PROFILE_GROWTH(&profile->summary), n,
-             n == 1 ? "" : "s", n < 1000 ? "; a slow leak shows only in 1000 steps or more" : "");
+    snprintf(text, sizeof text, "memory changed by %s over %lld step%s%s", PROFILE_GROWTH(&profile->summary), n, base_plural(n),
+             n < 1000 ? "; a slow leak shows only in 1000 steps or more" : "");
     if (isnan(growth_mb)) {
         verdict.passed = -1;
         snprintf(text, sizeof text, "the memory of the process was not measured");

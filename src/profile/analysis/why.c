@@ -123,8 +123,8 @@ int why(const mlff_profile *profile, why_line lines[WHY_LINES])
 {
     reasons r = {.lines = lines};
     if (profile->n_not_finite > 0)
-        add(&r, 3.0, "the energy of %lld of %lld steps is not a finite number: these times say nothing; check the frames",
-            (long long)profile->n_not_finite, (long long)profile->summary.n_steps);
+        add(&r, 3.0, "the energy of %lld of %lld step%s is not a finite number: these times say nothing; check the frames",
+            (long long)profile->n_not_finite, (long long)profile->summary.n_steps, base_plural(profile->summary.n_steps));
     add_leaks(&r, profile);
     add_crowd(&r, profile);
     add_budget(&r, profile);

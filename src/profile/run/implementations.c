@@ -265,8 +265,8 @@ mlff_status mlff_implementations_text(const mlff_implementations *implementation
     for (int k = 0; k < implementations->n; k++)
         if (*implementations->shown[k].notes)
             base_text_add(&text, "%s%s: %s\n", k ? "" : "\n", implementations->shown[k].name, implementations->shown[k].notes);
-    base_text_add(&text, "\n%d rounds of %d frames, interleaved; ΔE and ΔF are the largest differences from the first\n",
-                  implementations->n_rounds, implementations->n_frames);
+    base_text_add(&text, "\n%d rounds of %d frame%s, interleaved; ΔE and ΔF are the largest differences from the first\n",
+                  implementations->n_rounds, implementations->n_frames, base_plural(implementations->n_frames));
     for (int k = 1; k < implementations->n; k++) {
         const mlff_implementation *s = &implementations->shown[k];
         if (s->agrees < 0)

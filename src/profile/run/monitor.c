@@ -529,11 +529,12 @@ done:
 static mlff_status note_coverage(const mlff_monitor *m, mlff_profile *profile)
 {
     const long long n = (long long)m->n_steps, n_seen = (long long)m->n_seen;
+    const char *const all = n == 1 ? "" : "all ";
     return m->resident
-               ? profile_note(profile,
-                              "integrated on the GPU: all %lld steps timed by its own timer, stages seen in %lld of them", n,
-                              n_seen)
-               : profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them", n, n_seen);
+               ? profile_note(profile, "integrated on the GPU: %s%lld step%s timed by its own timer, stages seen in %lld of them",
+                              all, n, base_plural(n), n_seen)
+               : profile_note(profile, "always on: %s%lld step%s timed, stages and causes seen in %lld of them", all, n,
+                              base_plural(n), n_seen);
 }
 
 mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *notes, mlff_profile **profile_out)

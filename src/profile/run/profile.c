@@ -456,7 +456,8 @@ static mlff_status measure(run *r)
 
     for (int64_t i = 0; i <= n_steps; i++) {
         if (run_stops(r, i))
-            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %lld of %lld steps", (long long)i, (long long)n_steps);
+            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %lld of %lld step%s", (long long)i, (long long)n_steps,
+                      base_plural(n_steps));
         run_sample(r, i);
         if (i == n_steps) break;
         int64_t time_ns;
@@ -502,10 +503,11 @@ static mlff_status note_precision(const run *r, mlff_profile *profile)
     double percent = r->precision_reached * 100.0, asked = r->options.until_precision * 100.0;
     if (r->step.n < r->options.n_steps)
         return profile_note(profile,
-                            "ended after %lld of at most %lld steps: P%g is known within ±%.2g %%, ±%.2g %% were asked for",
-                            (long long)r->step.n, (long long)r->options.n_steps, r->options.precision_of * 100.0, percent, asked);
-    return profile_note(profile, "all %lld steps were not enough to know P%g within ±%.2g %%", (long long)r->options.n_steps,
-                        r->options.precision_of * 100.0, asked);
+                            "ended after %lld of at most %lld step%s: P%g is known within ±%.2g %%, ±%.2g %% were asked for",
+                            (long long)r->step.n, (long long)r->options.n_steps, base_plural(r->options.n_steps),
+                            r->options.precision_of * 100.0, percent, asked);
+    return profile_note(profile, "%lld step%s not enough to know P%g within ±%.2g %%", (long long)r->options.n_steps,
+                        r->options.n_steps == 1 ? " was" : "s were", r->options.precision_of * 100.0, asked);
 }
 
 // Makes the record of what was measured; `ended` is how the steps ended.

@@ -244,7 +244,7 @@ mlff_status record_texts(const run *r, mlff_profile *profile)
     MLFF_TRY(profile_set(&profile->name, r->options.name ? r->options.name : text));
     MLFF_TRY(profile_set(&profile->model_name, r->callable.name));
     MLFF_TRY(profile_set(&profile->device, r->callable.device ? r->callable.device : "cpu"));
-    snprintf(text, sizeof text, "%d atom%s", r->frame->n_atoms, r->frame->n_atoms == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%d atom%s", r->frame->n_atoms, base_plural(r->frame->n_atoms));
     MLFF_TRY(profile_set(&profile->system_size, text));
     if (!localtime_r(&now, &local) || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0) text[0] = 0;
     MLFF_TRY(profile_set(&profile->timestamp, text));

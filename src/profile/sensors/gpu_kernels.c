@@ -322,18 +322,20 @@ void kernels_cost_text(const kernel_report *report, char *text, size_t text_byte
 {
     char lost[128] = "", cost[256];
     if (report->n_dropped + report->n_invalid + report->n_left_out > 0)
-        snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond the buffer",
-                 (long long)report->n_dropped, (long long)report->n_invalid, (long long)report->n_left_out);
+        snprintf(lost, sizeof lost, "; LOST: %lld record%s dropped by CUPTI, %lld without valid times, %lld beyond the buffer",
+                 (long long)report->n_dropped, base_plural(report->n_dropped), (long long)report->n_invalid,
+                 (long long)report->n_left_out);
     if (report->n_windows > 0)
-        base_format(cost, sizeof cost, "%s since the first one; %lld such windows cost %.2g %% of the run",
-                    PROFILE_TIME(report->after_ms), (long long)report->n_windows, report->run_share * 100.0);
+        base_format(cost, sizeof cost, "%s since the first one; %lld such window%s %.2g %% of the run",
+                    PROFILE_TIME(report->after_ms), (long long)report->n_windows, report->n_windows == 1 ? " costs" : "s cost",
+                    report->run_share * 100.0);
     else
         base_format(cost, sizeof cost, "%s unwatched after; the window cost %s beyond that, 0.2 %% if there is one every %.3g s",
                     PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report));
     snprintf(text, text_bytes,
-             "%lld steps watched by CUPTI %lld: %s each, %s unwatched before (median); %s; opening CUPTI took %s once%s",
-             (long long)report->n_steps, (long long)report->cupti_version, PROFILE_TIME(report->step_ms),
-             PROFILE_TIME(report->usual_ms), cost, PROFILE_TIME(report->open_ms), lost);
+             "%lld step%s watched by CUPTI %lld: %s each, %s unwatched before (median); %s; opening CUPTI took %s once%s",
+             (long long)report->n_steps, base_plural(report->n_steps), (long long)report->cupti_version,
+             PROFILE_TIME(report->step_ms), PROFILE_TIME(report->usual_ms), cost, PROFILE_TIME(report->open_ms), lost);
 }
 
 // ---- the steps -----------------------------------------------------------------------------------

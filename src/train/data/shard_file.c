@@ -429,8 +429,8 @@ mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlf
     if (progress_out) *progress_out = l.progress;
     MLFF_TRY(status);
     if (l.stopped)
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "%s: interrupted after %" PRId64 " of %" PRId64 " labels, which are kept", shard->path,
-                  l.progress.n_done, l.progress.n_total);
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "%s: interrupted after %" PRId64 " of %" PRId64 " label%s; what was labelled is kept",
+                  shard->path, l.progress.n_done, l.progress.n_total, base_plural(l.progress.n_total));
 done:
     base_free(missing);
     return status;

@@ -76,12 +76,14 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
                          "raise the weight of labels that they have",
                          of, loss->energy_weight, loss->forces_weight, loss->stress_weight);
     if (loss->forces_weight > 0 && n_forces < n)
-        base_warn("%zu of %zu %s have no forces: of these energies alone count", n - n_forces, n, of);
+        base_warn("%zu of %zu %s %s no forces: of these energies alone count", n - n_forces, n, of,
+                  n - n_forces == 1 ? "has" : "have");
     if (loss->energy_weight > 0 && n_energies < n)
-        base_warn("%zu of %zu %s have no energy, or nan: of these forces alone count", n - n_energies, n, of);
+        base_warn("%zu of %zu %s %s no energy, or nan: of these forces alone count", n - n_energies, n, of,
+                  n - n_energies == 1 ? "has" : "have");
     if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells) // none at all: data without stress, as most are
-        base_warn("%zu of %zu %s with a cell have no stress, or nan: of these the other labels alone count", n_cells - n_stresses,
-                  n_cells, of);
+        base_warn("%zu of %zu %s with a cell %s no stress, or nan: of these the other labels alone count", n_cells - n_stresses,
+                  n_cells, of, n_cells - n_stresses == 1 ? "has" : "have");
     return MLFF_OK;
 }
 

@@ -165,7 +165,8 @@ static mlff_status measure(const verdict_run *run, int n, const char *what)
     status = time_blocks(run, &c, what, &t);
     if (of_structure(status)) {
         verdict_say(verdict_add(run->verdict, name, "x", NAN, NAN, run->verdict->options.min_speed, 1),
-                    "%d structure%s of %d atoms a call: %.200s", n, base_plural(n), run->start->n_atoms, mlff_last_error());
+                    "%d structure%s of %d atom%s a call: %.200s", n, base_plural(n), run->start->n_atoms,
+                    base_plural(run->start->n_atoms), mlff_last_error());
         status = MLFF_OK;
         goto done;
     }
@@ -179,14 +180,16 @@ static mlff_status measure(const verdict_run *run, int n, const char *what)
         snprintf(times->system, sizeof times->system, "%s", run->verdict->system);
         verdict_say(
             bar,
-            "energy and forces of %d atoms, one structure a call, interleaved in %d blocks over %.2g s: student (%s) %.1f "
+            "energy and forces of %d atom%s, one structure a call, interleaved in %d blocks over %.2g s: student (%s) %.1f "
             "µs, teacher %.1f µs%s%s",
-            run->start->n_atoms, t.n, t.seconds, device, student, teacher, where(run), remark(bar));
+            run->start->n_atoms, base_plural(run->start->n_atoms), t.n, t.seconds, device, student, teacher, where(run),
+            remark(bar));
     } else {
         verdict_say(bar,
-                    "%d structures of %d atoms a call, interleaved in %d blocks over %.2g s: student (%s) %.1f µs a structure, "
+                    "%d structures of %d atom%s a call, interleaved in %d blocks over %.2g s: student (%s) %.1f µs a structure, "
                     "teacher %.1f µs%s%s",
-                    n, run->start->n_atoms, t.n, t.seconds, device, student / n, teacher / n, where(run), remark(bar));
+                    n, run->start->n_atoms, base_plural(run->start->n_atoms), t.n, t.seconds, device, student / n, teacher / n,
+                    where(run), remark(bar));
     }
 done:
     crowd_free(&c);

@@ -226,16 +226,16 @@ mlff_status verdict_hot(const verdict_run *run)
     if (watch.bonds.n_in_contact > 0)
         base_format(
             contacts, sizeof contacts,
-            "; %d atoms in contact with metals, nearest ones at %.2f to %.2f of the sum of covalent radii (%.2f to %.2f allowed)",
-            watch.bonds.n_in_contact, watch.closest, watch.farthest, CLOSEST_CONTACT, FARTHEST_CONTACT);
+            "; %d atom%s in contact with metals, nearest ones at %.2f to %.2f of the sum of covalent radii (%.2f to %.2f allowed)",
+            watch.bonds.n_in_contact, base_plural(watch.bonds.n_in_contact), watch.closest, watch.farthest, CLOSEST_CONTACT, FARTHEST_CONTACT);
     if (watch.bonds.n > 0)
         base_format(bonds, sizeof bonds, "%d bond%s, largest change of a length %.2f Å (%.2f allowed)", watch.bonds.n,
                     base_plural(watch.bonds.n), watch.worst, BOND_CHANGE);
     else
         base_format(bonds, sizeof bonds, "no bonds%s", contacts[0] ? "" : ", so that explosions alone are judged");
     if (reason[0])
-        verdict_say(bar, "%d of %d runs of %g ps at %g K kept every bond%s; %s", n_good, o->hot_runs, hot_ps, o->hot_kelvin,
-                    watch.bonds.n_in_contact > 0 ? " and contact" : "", reason);
+        verdict_say(bar, "%d of %d run%s of %g ps at %g K kept every bond%s; %s", n_good, o->hot_runs, base_plural(o->hot_runs),
+                    hot_ps, o->hot_kelvin, watch.bonds.n_in_contact > 0 ? " and contact" : "", reason);
     else
         verdict_say(bar, "%d run%s of %g ps at %g K; %s%s", o->hot_runs, base_plural(o->hot_runs), hot_ps, o->hot_kelvin, bonds,
                     contacts);
@@ -356,8 +356,9 @@ mlff_status verdict_core(const verdict_run *run)
                 bar, "%s-%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed system",
                 mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), pairs[low].distance);
         else
-            verdict_say(bar, "%d of %d pairs of elements repel down to half the sum of their covalent radii; lowest: %s-%s%s",
-                        n_repel, n, mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), where);
+            verdict_say(bar, "%d of %d pair%s of elements repel%s down to half the sum of their covalent radii; lowest: %s-%s%s",
+                        n_repel, n, base_plural(n), n_repel == 1 ? "s" : "", mlff_element_symbol(z[pairs[low].a]),
+                        mlff_element_symbol(z[pairs[low].b]), where);
     }
 done:
     if (run->evaluator) evaluator_expect_magnitudes(run->evaluator, expected);

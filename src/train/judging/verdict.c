@@ -322,13 +322,14 @@ static mlff_status judge_copies(const verdict_run *run, bool *held_out_out)
     mlff_bar *bar = verdict_add(run->verdict, "held_out", "%", 100.0 * (double)n / (double)size, NAN, MOST_COPIES, 0);
     *held_out_out = bar->state == MLFF_BAR_PASSED;
     if (n == 0)
-        verdict_say(
-            bar, "none of %" PRId64 " structures is among the training data, moved, turned or with atoms in another order", size);
+        verdict_say(bar,
+                    "none of %" PRId64 " structure%s is among the training data, moved, turned or with atoms in another order",
+                    size, base_plural(size));
     else
         verdict_say(bar,
-                    "%" PRId64 " of %" PRId64 " structures are among the training data, moved, turned or with atoms in another "
+                    "%" PRId64 " of %" PRId64 " structure%s %s among the training data, moved, turned or with atoms in another "
                     "order; the first is structure %" PRId64 ", training structure %" PRId64,
-                    n, size, first, copy_of[first]);
+                    n, size, base_plural(size), n == 1 ? "is" : "are", first, copy_of[first]);
 done:
     base_free(copy_of);
     return status;

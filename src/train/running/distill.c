@@ -328,8 +328,8 @@ static mlff_status tell_bars(const distill *d)
         if (isfinite(bars[k].value)) snprintf(value, sizeof value, "%.4g", bars[k].value);
         if (isfinite(bars[k].limit)) snprintf(limit, sizeof limit, "%.4g", bars[k].limit);
         MLFF_TRY(distill_tell(d, 1, 1, "%-14s %-7s %10s %s (%s %s): %s%s%s", bars[k].name, states[bars[k].state], value,
-                              bars[k].unit, bars[k].at_least ? "at least" : "at most", limit, bars[k].system,
-                              bars[k].system[0] ? ": " : "", bars[k].text));
+                              base_unit(bars[k].unit, bars[k].value), bars[k].at_least ? "at least" : "at most", limit,
+                              bars[k].system, bars[k].system[0] ? ": " : "", bars[k].text));
     }
 done:
     return status;

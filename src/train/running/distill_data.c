@@ -15,8 +15,8 @@ enum { FEWEST_TO_SPLIT = 20 }; // labels; fewer all train
 static int while_sampling(void *context, const mlff_sample_progress *p)
 {
     return distill_tell(context, (double)p->n_done / (double)p->n_total, 0,
-                        "%s: %" PRId64 " of %" PRId64 " candidates, %" PRId64 " rejected", p->method, p->n_done, p->n_total,
-                        p->n_rejected) != MLFF_OK;
+                        "%s: %" PRId64 " of %" PRId64 " candidate%s, %" PRId64 " rejected", p->method, p->n_done, p->n_total,
+                        base_plural(p->n_total), p->n_rejected) != MLFF_OK;
 }
 
 mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, uint64_t seed, mlff_samples *samples)
@@ -60,8 +60,8 @@ static int while_labelling(void *context, const mlff_label_progress *p)
 {
     const double rate = p->elapsed_s > 0 ? (double)(p->n_done - p->n_before) / p->elapsed_s : 0;
     return distill_tell(context, (double)p->n_done / (double)p->n_total, 0,
-                        "%" PRId64 " of %" PRId64 " labels, %.0f/s, %" PRId64 " failed", p->n_done, p->n_total, rate,
-                        p->n_failed) != MLFF_OK;
+                        "%" PRId64 " of %" PRId64 " label%s, %.0f/s, %" PRId64 " failed", p->n_done, p->n_total,
+                        base_plural(p->n_total), rate, p->n_failed) != MLFF_OK;
 }
 
 mlff_status distill_label(distill *d, const mlff_samples *samples, const char *labels_path)

@@ -259,8 +259,8 @@ mlff_status distill_labels_read(distill *d)
     if (d->config.n_structures > 0 && d->config.n_structures < n)
         MLFF_TRY(dataset_choose(d->labelled, d->config.n_structures, d->config.seed));
     if (mlff_dataset_size(d->labelled) < n)
-        MLFF_TRY(
-            distill_tell(d, 0, 1, "%" PRId64 " of %" PRId64 " labelled structures are used", mlff_dataset_size(d->labelled), n));
+        MLFF_TRY(distill_tell(d, 0, 1, "%" PRId64 " of %" PRId64 " labelled structures %s used", mlff_dataset_size(d->labelled),
+                              n, mlff_dataset_size(d->labelled) == 1 ? "is" : "are"));
 done:
     return status;
 }
@@ -292,9 +292,9 @@ static mlff_status check_parts(const distill *d)
     if (n_forces == 0)
         return mlff_fail(
             MLFF_ERR_VALUE,
-            "%s: none of the %zu structures held out for the test has forces of at most %g eV/Å, by which a student is "
+            "%s: none of the %zu structure%s held out for the test has forces of at most %g eV/Å, by which a student is "
             "judged; add structures with forces, or give another seed",
-            d->config.labels, d->data.test->n_frames, VERDICT_STRAINED);
+            d->config.labels, d->data.test->n_frames, base_plural((int64_t)d->data.test->n_frames), VERDICT_STRAINED);
     return MLFF_OK;
 }
 

@@ -213,7 +213,7 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict, bool of_la
         if (isfinite(bars[k].uncertainty))
             base_text_add(page, bars[k].uncertainty < 99.5 ? " ± %.2g" : " ± %.0f", bars[k].uncertainty);
         base_text_add(page, " ");
-        if (isfinite(bars[k].value)) drawing_text(page, bars[k].unit);
+        if (isfinite(bars[k].value)) drawing_text(page, base_unit(bars[k].unit, bars[k].value));
         base_text_add(page, "</td><td>%s ", bars[k].at_least ? "at least" : "at most");
         if (isfinite(bars[k].limit)) base_text_add(page, "%.4g", bars[k].limit);
         base_text_add(page, "</td><td>");

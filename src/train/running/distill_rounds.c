@@ -255,10 +255,11 @@ static mlff_status explore(distill *d, explore_round *r, mlff_samples *known)
     r->upper_deviation = info.upper_deviation;
     MLFF_TRY(distill_tell(d, 1, 1,
                           "round %d: %" PRId64 " of %" PRId64
-                          " frames to be labelled; deviation of the committee up to %.3f eV/Å in "
-                          "90 %% of them; %d of %d trajectories ended by an alarm",
-                          r->k, r->n_structures, info.n_frames, info.upper_deviation,
-                          info.n_bond_alarms + info.n_deviation_alarms, info.n_trajectories));
+                          " frame%s to be labelled; deviation of the committee up to %.3f eV/Å in "
+                          "90 %% of them; %d of %d %s ended by an alarm",
+                          r->k, r->n_structures, info.n_frames, base_plural(info.n_frames), info.upper_deviation,
+                          info.n_bond_alarms + info.n_deviation_alarms, info.n_trajectories,
+                          info.n_trajectories == 1 ? "trajectory" : "trajectories"));
     if (r->n_structures > 0) {
         MLFF_TRY(write_new(known, before, r->samples));
         MLFF_TRY(label_round(d, r));

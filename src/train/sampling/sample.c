@@ -287,10 +287,9 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
         MLFF_TRY(report(s, "md"));
     }
     if (walkers_alive(&w) < w.n)
-        base_warn(
-            "%zu of %zu trajectories ended early: the teacher failed or the system exploded; a lower temperature or a shorter "
-            "timestep may help",
-            w.n - walkers_alive(&w), w.n);
+        base_warn("%zu of %zu %s ended early: the teacher failed or the system exploded; a lower temperature or a shorter "
+                  "timestep may help",
+                  w.n - walkers_alive(&w), w.n, w.n == 1 ? "trajectory" : "trajectories");
 done:
     walkers_free(&w);
     return status;

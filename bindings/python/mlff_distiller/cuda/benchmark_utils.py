@@ -38,7 +38,7 @@ from .. import _structs as s
 from .._bridge import Interrupts, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
 from .._handles import Handle
-from .._numbers import change_mb_text, number_text, time_text
+from .._numbers import change_mb_text, count_text, number_text, time_text
 from ..errors import MlffUsageError, MlffWarning
 from .device_utils import GB, get_device, get_gpu_memory_info, synchronize_device
 
@@ -132,7 +132,8 @@ class BenchmarkResult:
         if self.leak:
             lines.append(f"  leak    {self.leak}")
         if self.n_outliers:
-            lines.append(f"  {self.n_outliers} of {self.n_calls} calls are outliers; they are in all numbers above")
+            are = "is an outlier; it is" if self.n_outliers == 1 else "are outliers; they are"
+            lines.append(f"  {self.n_outliers} of {count_text(self.n_calls, 'call')} {are} in all numbers above")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -303,7 +304,7 @@ def benchmark_md_trajectory(
     grown_mb = result.memory_delta_gb * 1024
     if check_memory_leak and (grown_mb > leak_tolerance_mb or result.leak == "growing"):
         warnings.warn(
-            f"{result.name}: memory grew by {grown_mb:.1f} MB over {result.n_calls} calls (tolerance {leak_tolerance_mb:g} MB; "
+            f"{result.name}: memory grew by {grown_mb:.1f} MB over {count_text(result.n_calls, 'call')} (tolerance {leak_tolerance_mb:g} MB; "
             f"verdict: {result.leak})",
             MlffWarning,
             stacklevel=2,

@@ -32,7 +32,7 @@ from .. import _structs as s
 from .._bridge import MASKS, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
 from .._measured import CalculatorStep, StudentStages, offered_by
-from .._numbers import time_text
+from .._numbers import count_text, time_text
 from ..errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffWarning
 from .device_utils import get_device
 
@@ -424,7 +424,7 @@ def _warn_of_leaks(result: MDProfileResult) -> None:
     if result.memory_stable is False or growing:
         grown_mb = (result.memory_delta_gb or 0.0) * 1024
         steady = f"steadily in: {', '.join(growing)}" if growing else "not steadily"
-        what = f"grew by {grown_mb:.1f} MB over {result.n_steps} steps, {steady}" if grown_mb > 0 else f"grows {steady}"
+        what = f"grew by {grown_mb:.1f} MB over {count_text(result.n_steps, 'step')}, {steady}" if grown_mb > 0 else f"grows {steady}"
         warnings.warn(f"{result.name}: memory {what}", MlffWarning, stacklevel=4)
 
 

@@ -139,9 +139,9 @@ static mlff_status read_atom(mlff_reader *reader, lammps_data *file, const char 
     const int n = numbers_of(line, values, &rest);
     if (!find_style(style, n, &type_at, &x_at))
         return reader_fail(reader, MLFF_ERR_FORMAT,
-                           "%d columns are not read as atom_style %s; name atomic, charge, bond, angle, molecular or full behind "
+                           "%d column%s not read as atom_style %s; name atomic, charge, bond, angle, molecular or full behind "
                            "the section's name: Atoms # charge",
-                           n, style[0] ? style : "(none given)");
+                           n, n == 1 ? " is" : "s are", style[0] ? style : "(none given)");
     const double id = values[0], type = values[type_at];
     if (!(id >= 1 && id <= 9e15) || id != floor(id)) return reader_fail(reader, MLFF_ERR_VALUE, "an atom's number is %g", id);
     if (!(type >= 1 && type <= MAX_TYPES) || type != floor(type))

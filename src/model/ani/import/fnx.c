@@ -252,8 +252,8 @@ static mlff_status read_layer(fnx *f, const msgpack_value *layer, int species, i
     if (msgpack_get(layer, "bias", &bias)) {
         MLFF_TRY(array(f, &bias, name, 1, rows, &data));
         if (rows[0] != shape[1])
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s has %" PRId64 " numbers for %" PRId64 " outputs", f->path, name, rows[0],
-                      shape[1]);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s has %" PRId64 " number%s for %" PRId64 " output%s", f->path, name, rows[0],
+                      base_plural(rows[0]), shape[1], base_plural(shape[1]));
         memcpy(tensor->data, data, (size_t)rows[0] * sizeof(float));
     }
     *width = shape[1];

@@ -261,8 +261,9 @@ static mlff_status read_floats(const char *path, model_weights *weights, const c
     MLFF_TRY(base_read_file(path, expected + MAX_TEXT_BYTES, &bytes, &length));
     if (length != expected)
         MLFF_FAIL(MLFF_ERR_FORMAT,
-                  "%s: has %zu bytes; a layer of %lld outputs%s needs %zu; the file was cut short or is another's", path, length,
-                  (long long)shape[0], n_dimensions == 2 ? " with its inputs" : "", expected);
+                  "%s: has %zu byte%s; a layer of %lld output%s%s needs %zu; the file was cut short or is another's", path,
+                  length, base_plural((int64_t)length), (long long)shape[0], base_plural(shape[0]),
+                  n_dimensions == 2 ? " with its inputs" : "", expected);
     memcpy(tensor->data, bytes, length);
 done:
     base_free(bytes);
@@ -330,7 +331,8 @@ mlff_status neurochem_read(const char *path, model_weights *weights_out)
     for (int k = 0; k < 4; k++) {
         char *line = next_line(&cursor);
         if (!line)
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has %d lines; expected 4: .params file, self energies, prefix, number", path, k);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has %d line%s; expected 4: .params file, self energies, prefix, number", path, k,
+                      base_plural(k));
         lines[k] = trimmed(line);
         if (k < 3 && !is_inside(lines[k]))
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: line %d is \"%.80s\"; expected a path below the file's own folder", path, k + 1,

@@ -271,7 +271,7 @@ mlff_status mlff_replicas_run(mlff_replicas *r, int64_t n_steps, double *times_n
     if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_replicas_run: %lld steps; expected 0 or more", (long long)n_steps);
     const mlff_status status = r->resident.context ? run_on_device(r, n_steps, times_ns) : run_on_host(r, n_steps, times_ns);
     if (status != MLFF_OK || r->n_running > 0) return status;
-    return mlff_fail(MLFF_ERR_UNSTABLE, "all %d replicas have ended; the first: %s", r->n, r->errors[0]);
+    return mlff_fail(MLFF_ERR_UNSTABLE, "%d of %d replica%s ended; the first: %s", r->n, r->n, base_plural(r->n), r->errors[0]);
 }
 
 mlff_dynamics *mlff_replicas_dynamics(mlff_replicas *r, int replica)

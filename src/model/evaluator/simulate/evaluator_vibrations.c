@@ -157,9 +157,9 @@ static mlff_status warn_of_steps(hessian *h, const mlff_vibrations *v)
     }
     if (n_changed > 0)
         mlff_warn(
-            "%d of %d wavenumbers depend%s on the step, most that of mode %d: %.0f%s /cm with %g Å, %.0f%s with %g Å. The energy "
-            "may have a kink here, as where features vanish by symmetry: displace the atoms slightly, and compare steps",
-            n_changed, v->n_modes, n_changed == 1 ? "s" : "", worst + 1, fabs(v->wavenumbers[worst]),
+            "%d of %d wavenumber%s depend%s on the step, most that of mode %d: %.0f%s /cm with %g Å, %.0f%s with %g Å. The "
+            "energy may have a kink here, as where features vanish by symmetry: displace the atoms slightly, and compare steps",
+            n_changed, v->n_modes, base_plural(v->n_modes), n_changed == 1 ? "s" : "", worst + 1, fabs(v->wavenumbers[worst]),
             v->wavenumbers[worst] < 0 ? "i" : "", h->step, fabs(at_worst), at_worst < 0 ? "i" : "", 2 * h->step);
 done:
     return status;

@@ -178,7 +178,7 @@ static mlff_status read_context_net(reader *r, const pickle_value *net, const ch
     char name[200];
     int n = 0;
     MLFF_TRY(list_modules(r, net, where, modules, &n));
-    if (n != 2) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: %s has %d layers; PaiNN has 2", r->path, where, n);
+    if (n != 2) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: %s has %d layer%s; PaiNN has 2", r->path, where, n, base_plural(n));
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%s.%d", where, i);
         MLFF_TRY(read_dense(r, modules[i], name, i == 0, true));

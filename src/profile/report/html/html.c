@@ -110,8 +110,8 @@ static void write_head(base_text *page, const mlff_profile *profile)
         html_element(page, "p", "class=\"warn\"", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
     if (s->partial) html_element(page, "p", "class=\"warn\"", "PARTIAL: the run ended before its last step.");
     base_text_add(page, "<p class=\"soft\">");
-    html_textf(page, "%s on %s, %s, %s; %lld steps after %lld of warm-up", profile->model_name, profile->device,
-               profile->system_size, profile->timestamp, (long long)s->n_steps, (long long)s->n_warmup);
+    html_textf(page, "%s on %s, %s, %s; %lld step%s after %lld of warm-up", profile->model_name, profile->device,
+               profile->system_size, profile->timestamp, (long long)s->n_steps, base_plural(s->n_steps), (long long)s->n_warmup);
     base_text_add(page, "</p>\n");
     html_verdict(page, profile);
     base_text_add(page, "<div class=\"cards\">\n");
@@ -257,7 +257,8 @@ static void write_kernels(base_text *page, const mlff_profile *profile)
     }
     table_end(page);
     if (kernels->n_rows > KERNELS_ON_PAGE) {
-        snprintf(sentence, sizeof sentence, "%d more kernels are in the JSON.", kernels->n_rows - KERNELS_ON_PAGE);
+        snprintf(sentence, sizeof sentence, "%d more kernel%s in the JSON.", kernels->n_rows - KERNELS_ON_PAGE,
+                 kernels->n_rows == KERNELS_ON_PAGE + 1 ? " is" : "s are");
         html_element(page, "p", "class=\"soft\"", sentence);
     }
     kernels_clock_text(kernels, sentence, sizeof sentence);
@@ -322,7 +323,7 @@ static void write_tail(base_text *page, const profile_tail *tail)
         cell(page, "%lld", (long long)tail->n_by_cause[k]);
         cell(page, "%s", PROFILE_TIME(tail->each_ms[k]));
         if (tail->period[k] > 0)
-            cell(page, "%lld steps", (long long)tail->period[k]);
+            cell(page, "%lld step%s", (long long)tail->period[k], base_plural(tail->period[k]));
         else
             cell(page, "–");
         cell(page, "%.0f %%", share * 100.0);

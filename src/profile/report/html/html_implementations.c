@@ -63,10 +63,10 @@ void html_implementations(base_text *page, const mlff_implementations *implement
     for (int k = 0; k < implementations->n; k++) write_row(page, implementations, k);
     base_text_add(page, "</tbody></table></div>\n<p class=\"soft\">");
     html_textf(page,
-               "%d rounds of %d frames; ratios are taken within a round, intervals are of this process. ΔE is what differs "
+               "%d rounds of %d frame%s; ratios are taken within a round, intervals are of this process. ΔE is what differs "
                "from the first beyond the mean difference, ΔF of force components, in %% of the first one's (RMS %.4g eV/Å).%s",
-               implementations->n_rounds, implementations->n_frames, implementations->force_scale,
-               other ? " Different models: difference shown, not judged." : "");
+               implementations->n_rounds, implementations->n_frames, base_plural(implementations->n_frames),
+               implementations->force_scale, other ? " Different models: difference shown, not judged." : "");
     base_text_add(page,
                   "</p>\n<h3>Energy along the frames</h3>\n"
                   "<div class=\"chart\"><canvas id=\"implementations-energy\" role=\"img\" aria-label=\"energy of each frame\">"

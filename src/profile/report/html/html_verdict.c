@@ -114,9 +114,9 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
                                           : "class=\"verdict good\"",
                  sentence);
     base_text_add(page, "<p><b class=\"in-a\">A</b> ");
-    html_textf(page, "%.200s, %d run%s", profiles[0]->name, n_first, n_first == 1 ? "" : "s");
+    html_textf(page, "%.200s, %d run%s", profiles[0]->name, n_first, base_plural(n_first));
     base_text_add(page, " against <b class=\"in-b\">B</b> ");
-    html_textf(page, "%.200s, %d run%s", profiles[n_first]->name, n - n_first, n - n_first == 1 ? "" : "s");
+    html_textf(page, "%.200s, %d run%s", profiles[n_first]->name, n - n_first, base_plural(n - n_first));
     if (*comparison->changed) html_textf(page, "; changed: %.400s", comparison->changed);
     base_text_add(page,
                   "</p>\n<div class=\"scroll\"><table><thead><tr><th></th><th>A</th><th>B</th><th>change</th><th>95 %% interval, "

@@ -100,11 +100,11 @@ mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_
     const mlff_comparison *c = comparison;
     base_text text = {0};
     if (!c || !text_out) return mlff_fail(MLFF_ERR_USAGE, "comparison as text: comparison or output is NULL");
-    base_text_add(&text, "A: %.200s, %d run%s\nB: %.200s, %d run%s\n", c->name_a, c->n_a, c->n_a == 1 ? "" : "s", c->name_b,
-                  c->n_b, c->n_b == 1 ? "" : "s");
+    base_text_add(&text, "A: %.200s, %d run%s\nB: %.200s, %d run%s\n", c->name_a, c->n_a, base_plural(c->n_a), c->name_b, c->n_b,
+                  base_plural(c->n_b));
     if (*c->difference) base_text_add(&text, "NOT COMPARABLE, compared because of --across: %s\n", c->difference);
     if (*c->changed) base_text_add(&text, "changed: %s\n", c->changed);
-    if (c->n_partial) base_text_add(&text, "%d of the runs are partial\n", c->n_partial);
+    if (c->n_partial) base_text_add(&text, "%d of the runs %s partial\n", c->n_partial, c->n_partial == 1 ? "is" : "are");
     base_text_add(&text, "\n%-26s %11s %11s  %7s  %-18s %7s  %s\n", "", "A", "B", "B/A", "95 % interval", "p", "");
     write_row(&text, &c->rows[0]);
     for (int i = 0; i < c->n_metrics; i++) write_row(&text, &c->metrics[i]);

@@ -31,7 +31,7 @@ static void write_numbers(text_page *p, const mlff_profile *profile)
         page_wrapped(p, "", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
     if (s->partial) page_wrapped(p, "", "PARTIAL: the run ended before its last step.");
     page_wrappedf(p, "", "%s: %s on %s, %s, %lld step%s%s%s", profile->name, profile->model_name, profile->device,
-                  profile->system_size, (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
+                  profile->system_size, (long long)s->n_steps, base_plural(s->n_steps),
                   *profile->trajectory ? ", trajectory " : "", profile->trajectory);
     if (isfinite(profile->timestep_fs)) base_format(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
     ns_per_day_interval(profile, &ns_low, &ns_high);

@@ -44,13 +44,13 @@ static void write_head(text_page *p, const mlff_profile *profile)
     page_wrappedf(p, "", "%s a step = %.*f steps/s = %s ns/day (timestep %s%s) = %s µs/atom",
                   profile_time_text(s->latency_ms.mean, mean), s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second,
                   PROFILE_NUMBER(s->ns_per_day, 4), timestep, interval, PROFILE_NUMBER(s->us_per_atom, 4));
-    page_wrappedf(p, "", "%lld step%s measured in %s%s%s%s", (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
+    page_wrappedf(p, "", "%lld step%s measured in %s%s%s%s", (long long)s->n_steps, base_plural(s->n_steps),
                   profile_time_text(s->total_time_s * 1e3, total), *profile->trajectory ? ", trajectory: " : "",
                   profile->trajectory,
                   profile->latency_every > 1 ? "; percentiles from a histogram of 0.4 % steps, the curve is thinned" : "");
     if (s->n_warmup > 0 && isfinite(s->warmup_mean_ms))
         page_wrappedf(p, "", "%lld warm-up step%s before, not counted: the first took %s, their mean is %s",
-                      (long long)s->n_warmup, s->n_warmup == 1 ? "" : "s", profile_time_text(s->warmup_first_ms, first),
+                      (long long)s->n_warmup, base_plural(s->n_warmup), profile_time_text(s->warmup_first_ms, first),
                       profile_time_text(s->warmup_mean_ms, warm));
     energy_text(profile->energy, most, sizeof most);
     if (*most && *profile->energy->source) page_wrapped(p, "", most);
@@ -87,8 +87,8 @@ static void write_latency(text_page *p, const mlff_profile *profile)
     steadiness_text(profile, sentence, sizeof sentence);
     if (*sentence) page_wrapped(p, "", sentence);
     if (t->n > 1)
-        page_wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)",
-                      t->cv * 100.0, (long long)t->n_outliers, (long long)t->n);
+        page_wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps %s (beyond 3 interquartile ranges)", t->cv * 100.0,
+                      (long long)t->n_outliers, (long long)t->n, t->n_outliers == 1 ? "is an outlier" : "are outliers");
     if (profile->n_latency > 1) {
         double least = profile->latency_ms[0], most = least;
         for (int64_t i = 0; i < profile->n_latency; i++) {
@@ -164,13 +164,14 @@ static void write_stages(text_page *p, const mlff_profile *profile)
                       isnan(s->forces_time_ms) ? "– (not measured)" : profile_time_text(s->forces_time_ms, forces),
                       isnan(s->stress_time_ms) ? "– (not measured)" : profile_time_text(s->stress_time_ms, stress));
     if (s->mean_pairs >= 0.0)
-        page_wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbors an atom).", s->mean_pairs,
+        page_wrappedf(p, "", "%.0f pair%s within the cutoff on average (%.1f neighbors an atom).", s->mean_pairs,
+                      base_plural(lround(s->mean_pairs)),
                       profile_atoms(profile) > 0 ? s->mean_pairs / profile_atoms(profile) : 0.0);
     if (s->n_rebuilds >= 0)
         page_wrappedf(p, "", "The neighbor list was rebuilt in %lld of %lld step%s (%.1f %%); buffers grew %lld time%s.",
-                      (long long)s->n_rebuilds, (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
+                      (long long)s->n_rebuilds, (long long)s->n_steps, base_plural(s->n_steps),
                       100.0 * (double)s->n_rebuilds / (double)(s->n_steps > 0 ? s->n_steps : 1),
-                      (long long)(profile->n_growths > 0 ? profile->n_growths : 0), profile->n_growths == 1 ? "" : "s");
+                      (long long)(profile->n_growths > 0 ? profile->n_growths : 0), base_plural(profile->n_growths));
 }
 
 static void write_budget(text_page *p, const mlff_profile *profile)
@@ -269,7 +270,7 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
         p, "",
         "These stages: %.1f %% of the bound. Ceilings measured here on %d thread%s: %.4g Gflop/s in float32, %.3g GB/s from the "
         "first level of cache, %.3g GB/s from memory. The bound is the least work of the equations, without counters",
-        shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, c->n_threads == 1 ? "" : "s", c->flops_a_ns,
+        shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, base_plural(c->n_threads), c->flops_a_ns,
         c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1]);
 }
 
