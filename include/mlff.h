@@ -256,14 +256,23 @@ typedef struct mlff_vibrations {
     double zero_point_energy;    /* eV, half the sum over the real frequencies */
     double largest_force;        /* eV/Å, on an atom that may move */
 } mlff_vibrations;
-/* By central differences of the forces, `step` Å to each side, 12 computations for each atom that may move, half of them along the modes
+typedef struct mlff_vibrations_options {
+    size_t struct_size;
+    double step; /* 0.005: Å, to each side */
+    /* NULL, or called before computations of forces and, once all are done, as the modes are found; not 0 ends with
+     * MLFF_ERR_INTERRUPTED. */
+    int (*progress)(void *context, int64_t n_done, int64_t n_computations);
+    void *progress_context;
+} mlff_vibrations_options;
+MLFF_API mlff_vibrations_options mlff_vibrations_options_default(void);
+/* By central differences of the forces, `step` to each side, 12 computations for each atom that may move, half of them along the modes
  * with twice the step. Fixed atoms do not move, and then nothing is left out. Warns of wavenumbers that depend on the step, as where the
- * energy has a kink, and if the forces are not the derivative of the energy: their derivatives are made symmetric. Free with
- * mlff_vibrations_free. Fails with MLFF_ERR_LIMIT for more than 400 atoms that may move,
+ * energy has a kink, and if the forces are not the derivative of the energy: their derivatives are made symmetric. `options` may be NULL.
+ * Free with mlff_vibrations_free. Fails with MLFF_ERR_LIMIT for more than 400 atoms that may move,
  * MLFF_ERR_USAGE for a step that is not between 1e-6 and 0.5 or if no atom may move, MLFF_ERR_UNSUPPORTED for a model without forces,
- * MLFF_ERR_MEMORY, and as mlff_evaluator_compute. */
-MLFF_API mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system, double step,
-                                             mlff_vibrations *vibrations_out);
+ * MLFF_ERR_INTERRUPTED, MLFF_ERR_MEMORY, and as mlff_evaluator_compute. */
+MLFF_API mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system,
+                                             const mlff_vibrations_options *options, mlff_vibrations *vibrations_out);
 MLFF_API void mlff_vibrations_free(mlff_vibrations *vibrations);
 
 /* A named piece of the step. Phases: "forward", "backward", and "" for what stands outside both. */

@@ -81,6 +81,7 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_dynamics_options),
         SIZE(mlff_dynamics_state),
         SIZE(mlff_relax_options),
+        SIZE(mlff_vibrations_options),
         SIZE(mlff_relaxed),
         SIZE(mlff_relax_queue),
         SIZE(mlff_vibrations),

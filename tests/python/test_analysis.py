@@ -3,9 +3,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 import support
@@ -17,6 +19,7 @@ from ase.io import read, write
 from ase.units import J, _hbar, fs, invcm, s
 
 from mlff_distiller import MlffError, MlffWarning, Model, StudentCalculator, analyze, relax, vibrations
+from mlff_distiller import _structs
 
 ETHANOL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "ethanol.safetensors")
 WAVENUMBER = 1500.0  # 1/cm
@@ -162,7 +165,8 @@ class TestVibrations(unittest.TestCase):
         atoms = bulk("Si", cubic=True)
         atoms.rattle(0.02, seed=2)
         model = Model.create("painn", elements=["Si"], n_features=16, n_layers=2, seed=3)
-        modes = vibrations(atoms, model, device="cpu", precision="float64")
+        with self.assertWarnsRegex(MlffWarning, "wavenumbers depend on the step"):
+            modes = vibrations(atoms, model, device="cpu", precision="float64")
         self.assertEqual(modes.displacements.shape, (21, 8, 3))
         self.assertEqual(modes.rigid_names, ["translation"] * 3)
         # Translations cost nothing, whatever the forces: 1/cm, against hundreds of the others.
@@ -202,6 +206,24 @@ class TestVibrations(unittest.TestCase):
         self.assertEqual(modes.rigid_names, ["translation"] * 3)
         # Masses of isotopes' means differ in their fifth digit between the tables.
         np.testing.assert_allclose(modes.wavenumbers, expected, rtol=2e-5, atol=0.01)
+
+    def test_ctrl_c(self):
+        """Noted while the engine computes, it ends the computation, not only the call after it."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+        make, calls = _structs.PROGRESS, []
+
+        def interrupting(function):
+            def call(*arguments):
+                calls.append(arguments)
+                signal.raise_signal(signal.SIGINT)
+                return function(*arguments)
+
+            return make(call)
+
+        with mock.patch.object(_structs, "PROGRESS", interrupting), self.assertRaises(KeyboardInterrupt):
+            vibrations(molecule("CH3CH2OH"), ETHANOL, device="cpu")
+        self.assertEqual(len(calls), 1)
 
     def test_refused(self):
         with self.assertRaises(MlffError):

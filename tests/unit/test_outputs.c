@@ -250,7 +250,7 @@ static void test_relaxation_and_vibrations(void **state)
     left = water;
     assert_ok(mlff_relax(evaluator, &options, &queue));
     assert_int_equal(n_warnings, 1);
-    assert_ok(mlff_vibrations_compute(evaluator, water, 0.01, &vibrations));
+    assert_ok(mlff_vibrations_compute(evaluator, water, NULL, &vibrations));
     assert_int_equal(n_warnings, 2);
     mlff_vibrations_free(&vibrations);
 
@@ -265,7 +265,7 @@ static void test_relaxation_and_vibrations(void **state)
     assert_refused(mlff_dynamics_create_on(without, &constant_pressure, water, NULL, NULL, &dynamics),
                    "has no stress, which constant pressure needs");
     assert_refused(mlff_relax(other, NULL, &queue), "has no forces, which relaxing needs");
-    assert_refused(mlff_vibrations_compute(other, water, 0.01, &vibrations), "has no forces, which vibrations need");
+    assert_refused(mlff_vibrations_compute(other, water, NULL, &vibrations), "has no forces, which vibrations need");
     assert_int_equal(n_warnings, 3);
     mlff_warning_handler_set(NULL, NULL);
     mlff_system_destroy(water);

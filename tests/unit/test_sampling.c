@@ -57,7 +57,7 @@ static void test_eigen(void **state)
     for (int i = 0; i < N; i++)
         for (int j = 0; j <= i; j++) a[i * N + j] = a[j * N + i] = base_random_normal(3, (uint64_t)i, (uint64_t)j);
     memcpy(copy, a, sizeof a);
-    assert_ok(symmetric_eigen(a, N, values, vectors));
+    assert_ok(symmetric_eigen(a, N, values, vectors, NULL, NULL));
     for (int k = 0; k < N; k++) {
         assert_true(k == 0 || values[k] >= values[k - 1]);
         for (int i = 0; i < N; i++) {

@@ -4,8 +4,6 @@
 #include "mlff.h"
 #include "support.h"
 
-#define STEP 0.005
-
 static mlff_model *model(void)
 {
     mlff_model *m;
@@ -65,7 +63,7 @@ static void frequencies_are_curvatures(void **state)
     mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
     mlff_system *system = molecule("methane"), *crystal;
     mlff_vibrations v;
-    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));
     assert_int_equal(v.n_rigid, 6);
     assert_int_equal(v.n_modes, 9);
     for (int k = 1; k < v.n_modes; k++) assert_true(v.wavenumbers[k] >= v.wavenumbers[k - 1]);
@@ -74,7 +72,7 @@ static void frequencies_are_curvatures(void **state)
     mlff_vibrations_free(&v);
     assert_ok(mlff_system_build("silicon", 8, 0, &crystal));
     assert_ok(mlff_system_perturb(crystal, 900, 5));
-    assert_ok(mlff_vibrations_compute(evaluator, crystal, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, crystal, NULL, &v));
     assert_int_equal(v.n_rigid, 3);
     assert_int_equal(v.n_modes, 21);
     check_energies(evaluator, crystal, &v);
@@ -101,13 +99,13 @@ static void silicon_at_gamma(void **state)
         for (int c = 0; c < 3; c++) system->positions[3 * i + c] = i * 1.3575;
     }
     memset(system->periodic, 1, 3);
-    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));
     assert_int_equal(v.n_rigid, 3);
     assert_int_equal(v.n_modes, 3);
     for (int r = 0; r < 3; r++) assert_true(fabs(v.rigid_wavenumbers[r]) < 1);
     assert_true(fabs(v.wavenumbers[0]) > 10);
     for (int k = 1; k < 3; k++)
-        if (!(fabs(v.wavenumbers[k] - v.wavenumbers[0]) < 1e-4 * fabs(v.wavenumbers[0]))) // float64 forces over 2 STEP
+        if (!(fabs(v.wavenumbers[k] - v.wavenumbers[0]) < 1e-4 * fabs(v.wavenumbers[0]))) // float64 forces over 0.01 Å
             fail_msg("mode %d at %.6f, mode 0 at %.6f", k, v.wavenumbers[k], v.wavenumbers[0]);
     mlff_vibrations_free(&v);
     mlff_system_destroy(system);
@@ -122,7 +120,7 @@ static void rotation_and_masses(void **state)
     mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
     mlff_system *system = molecule("h2o"), *turned, *heavy;
     mlff_vibrations v, other;
-    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));
     assert_ok(mlff_system_copy(system, &turned));
     const double c = cos(0.7), s = sin(0.7);
     for (int i = 0; i < 3; i++) {
@@ -131,14 +129,14 @@ static void rotation_and_masses(void **state)
         x[1] = old[1] - 3;
         x[2] = s * old[0] + c * old[2];
     }
-    assert_ok(mlff_vibrations_compute(evaluator, turned, STEP, &other));
+    assert_ok(mlff_vibrations_compute(evaluator, turned, NULL, &other));
     for (int k = 0; k < 3; k++) // truncation of differences depends on the axes: h² of it
         assert_true(fabs(v.wavenumbers[k] - other.wavenumbers[k]) < 1e-3 * fabs(v.wavenumbers[k]) + 1);
     mlff_vibrations_free(&other);
     assert_ok(mlff_system_copy(system, &heavy));
     if (!heavy->masses) assert_ok(mlff_system_add_masses(heavy));
     for (int i = 0; i < 3; i++) heavy->masses[i] = 4 * mlff_element_mass(heavy->species[i]);
-    assert_ok(mlff_vibrations_compute(evaluator, heavy, STEP, &other));
+    assert_ok(mlff_vibrations_compute(evaluator, heavy, NULL, &other));
     for (int k = 0; k < 3; k++)
         assert_true(fabs(v.wavenumbers[k] - 2 * other.wavenumbers[k]) < 1e-6 * fabs(v.wavenumbers[k]) + 1e-3);
     mlff_vibrations_free(&other);
@@ -160,7 +158,7 @@ static void chain_turns(void **state)
     mlff_vibrations v;
     system->periodic[1] = 1;
     system->cell[4] = 3, system->cell[5] = 4;
-    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));
     assert_int_equal(v.n_rigid, 4);
     assert_int_equal(v.n_modes, 5);
     for (int k = 0; k < v.n_modes; k++) {
@@ -185,10 +183,12 @@ static void fixed_and_refused(void **state)
     mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
     mlff_system *system = molecule("h2o"), *pair;
     mlff_vibrations v;
-    assert_int_equal(mlff_vibrations_compute(evaluator, system, 1.0, &v), MLFF_ERR_USAGE);
+    mlff_vibrations_options wide = mlff_vibrations_options_default();
+    wide.step = 1.0;
+    assert_int_equal(mlff_vibrations_compute(evaluator, system, &wide, &v), MLFF_ERR_USAGE);
     if (!system->fixed) assert_ok(mlff_system_add_fixed(system));
     system->fixed[0] = 1;
-    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));
     assert_int_equal(v.n_rigid, 0);
     assert_int_equal(v.n_modes, 6);
     for (int k = 0; k < 6; k++)
@@ -196,12 +196,12 @@ static void fixed_and_refused(void **state)
     check_energies(evaluator, system, &v);
     mlff_vibrations_free(&v);
     for (int i = 0; i < 3; i++) system->fixed[i] = 1;
-    assert_int_equal(mlff_vibrations_compute(evaluator, system, STEP, &v), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_vibrations_compute(evaluator, system, NULL, &v), MLFF_ERR_USAGE);
     assert_ok(mlff_system_create(2, &pair));
     pair->species[0] = 6;
     pair->species[1] = 8;
     pair->positions[5] = 1.2; // no vector feature of this network passes zero near it
-    assert_ok(mlff_vibrations_compute(evaluator, pair, STEP, &v));
+    assert_ok(mlff_vibrations_compute(evaluator, pair, NULL, &v));
     assert_int_equal(v.n_rigid, 5);
     assert_int_equal(v.n_modes, 1);
     check_energies(evaluator, pair, &v);
@@ -224,7 +224,7 @@ static void free_atoms_keep_the_vibration(void **state)
     assert_ok(mlff_system_create(2, &pair));
     for (int i = 0; i < 2; i++) pair->species[i] = 6;
     pair->positions[3] = 0.8, pair->positions[4] = 0.3, pair->positions[5] = 0.1;
-    assert_ok(mlff_vibrations_compute(evaluator, pair, STEP, &alone));
+    assert_ok(mlff_vibrations_compute(evaluator, pair, NULL, &alone));
     assert_int_equal(alone.n_modes, 1);
     for (uint64_t seed = 0; seed < 100; seed++) {
         mlff_system *system;
@@ -233,7 +233,7 @@ static void free_atoms_keep_the_vibration(void **state)
         memcpy(system->positions, pair->positions, 6 * sizeof(double));
         for (int i = 0; i < 4; i++) system->species[i] = i < 2 ? 6 : 2;
         for (int k = 6; k < 12; k++) system->positions[k] = 100 * (k / 3 - 1) + 30 * base_random_normal(seed, 0, (uint64_t)k);
-        assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+        assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));
         assert_int_equal(v.n_modes, 6);
         for (int k = 0; k < 6; k++) {
             double momentum[3] = {0}, length = 0;
@@ -257,12 +257,60 @@ static void free_atoms_keep_the_vibration(void **state)
     mlff_model_destroy(m);
 }
 
+typedef struct stopper {
+    int64_t after, n_done, n_computations, n_modes_calls; // calls when all computations of the Hessian are done
+} stopper;
+
+static int stop(void *context, int64_t n_done, int64_t n_computations)
+{
+    stopper *s = context;
+    assert_true(n_done >= s->n_done && n_done < n_computations);
+    s->n_modes_calls += n_done == s->n_done && n_done > 0;
+    s->n_done = n_done;
+    s->n_computations = n_computations;
+    return n_done >= s->after;
+}
+
+// Before a computation, and while eigenvectors are found, which takes longer than the forces of a large molecule by a fast model.
+static void stopped(void **state)
+{
+    (void)state;
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_system *system = molecule("ethanol");
+    mlff_vibrations v;
+    mlff_vibrations_options options = mlff_vibrations_options_default();
+    stopper s = {.after = INT64_MAX};
+    options.progress = stop;
+    options.progress_context = &s;
+    assert_ok(mlff_vibrations_compute(evaluator, system, &options, &v));
+    assert_int_equal(s.n_computations, 1 + 2 * 27 + 2 * 21);
+    assert_true(s.n_modes_calls > 27);
+    mlff_vibrations_free(&v);
+    const struct {
+        int64_t after;
+        const char *text;
+    } cases[] = {{0, "interrupted after 0 of"}, {1, "interrupted after 1 of"}, {55, "interrupted after 55 of 97 computations"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        s = (stopper){.after = cases[k].after};
+        assert_int_equal(mlff_vibrations_compute(evaluator, system, &options, &v), MLFF_ERR_INTERRUPTED);
+        assert_non_null(strstr(mlff_last_error(), cases[k].text));
+    }
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frequencies_are_curvatures), cmocka_unit_test(silicon_at_gamma),
-        cmocka_unit_test(rotation_and_masses),        cmocka_unit_test(chain_turns),
-        cmocka_unit_test(fixed_and_refused),          cmocka_unit_test(free_atoms_keep_the_vibration),
+        cmocka_unit_test(frequencies_are_curvatures),
+        cmocka_unit_test(silicon_at_gamma),
+        cmocka_unit_test(rotation_and_masses),
+        cmocka_unit_test(chain_turns),
+        cmocka_unit_test(fixed_and_refused),
+        cmocka_unit_test(free_atoms_keep_the_vibration),
+        cmocka_unit_test(stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,7 @@ class Interrupts:
             except Exception as problem:
                 _attach(problem, attribute, measured)
                 raise
+        lib.show_warnings()
 
 
 def _attach(error: BaseException, attribute: str, measured: Any) -> None:

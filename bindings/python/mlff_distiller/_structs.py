@@ -263,6 +263,10 @@ class mlff_geometry_kind(Structure):
     ]
 
 
+class mlff_vibrations_options(Options):
+    _fields_ = [("struct_size", c_size_t), ("step", c_double), ("progress", PROGRESS), ("progress_context", c_void_p)]
+
+
 class mlff_vibrations(Structure):
     _fields_ = [
         ("n_modes", c_int),
@@ -589,7 +593,7 @@ class mlff_distill_options(Options):
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
     mlff_import_options, mlff_setting, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
-    mlff_relax_options, mlff_relaxed, mlff_relax_queue, mlff_vibrations,
+    mlff_relax_options, mlff_relaxed, mlff_relax_queue, mlff_vibrations, mlff_vibrations_options,
     mlff_labels, mlff_read_options, mlff_teacher_options, mlff_teacher_info, mlff_label, mlff_shard_info, mlff_label_progress,
     mlff_label_options, mlff_sample_options, mlff_loss, mlff_trainer_options, mlff_training_errors, mlff_distill_config,
     mlff_distill_progress, mlff_distill_options,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
+from ._bridge import Interrupts, changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
 from ._values import as_c
 from .engine import Evaluator, Model
 from .errors import MlffFormatError, MlffUsageError, MlffWarning
@@ -381,13 +381,19 @@ def vibrations(
     Raises:
         MlffUsageError: for a step that is not between 1e-6 and 0.5 Å, or if no atom may move.
         MlffLimitError: for more than 400 atoms that may move.
+        KeyboardInterrupt: Ctrl-C, which ends the computation before its end.
     """
     evaluator = Evaluator(model, device, precision, n_threads=n_threads)
     warn_of_constraints(atoms)
     address = system_from_atoms(atoms, 0, motion=True)
+    interrupts = Interrupts()
+    options = lib.core.mlff_vibrations_options_default()
+    options.step, options.progress = step, s.PROGRESS(lambda *_: int(interrupts.pending))
     out = s.mlff_vibrations()
     try:
-        lib.core.mlff_vibrations_compute(evaluator._handle, address, step, byref(out))
+        with interrupts:
+            status = lib.core.mlff_vibrations_compute(evaluator._handle, address, byref(options), byref(out))
+        interrupts.finish(status, None, "vibrations")
         n = out.n_modes
         wavenumbers = doubles(out.wavenumbers, n).copy() if n else np.zeros(0)
         displacements = doubles(out.displacements, (n, len(atoms), 3)).copy() if n else np.zeros((0, len(atoms), 3))

@@ -366,7 +366,6 @@ def sample(
         status = lib.core.mlff_sample(chosen._handle, starts.handle, byref(asked), made.handle)
         chosen._interrupts = None
     interrupts.finish(status, None, "partial")
-    lib.show_warnings()
     return made.atoms()
 
 

@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-mlff_status symmetric_eigen(double *a, int n, double *values, double *vectors)
+mlff_status symmetric_eigen(double *a, int n, double *values, double *vectors, mlff_status (*stopped)(void *context),
+                            void *context)
 {
     const size_t size = (size_t)n;
     for (size_t i = 0; i < size; i++)
@@ -19,7 +20,9 @@ mlff_status symmetric_eigen(double *a, int n, double *values, double *vectors)
             for (size_t j = i + 1; j < size; j++) off += a[i * size + j] * a[i * size + j];
         }
         if (off <= 1e-30 * diagonal) break;
-        for (size_t p = 0; p < size; p++)
+        for (size_t p = 0; p < size; p++) {
+            const mlff_status status = stopped ? stopped(context) : MLFF_OK;
+            if (status != MLFF_OK) return status;
             for (size_t q = p + 1; q < size; q++) {
                 const double apq = a[p * size + q];
                 if (apq == 0) continue;
@@ -39,6 +42,7 @@ mlff_status symmetric_eigen(double *a, int n, double *values, double *vectors)
                     vectors[q * size + k] = s * v_p + c * v_q;
                 }
             }
+        }
     }
     for (size_t k = 0; k < size; k++) values[k] = a[k * size + k];
     double *row = base_alloc(size, sizeof *row, "eigenvectors");

@@ -9,9 +9,10 @@
 
 #include "mlff_atoms.h"
 
-/* Eigenvalues (ascending) and vectors (row k of value k) of a symmetric matrix [n][n], which is used up: Jacobi rotations. Fails
- * with MLFF_ERR_MEMORY. */
-mlff_status symmetric_eigen(double *matrix, int n, double *values, double *vectors);
+/* Eigenvalues (ascending) and vectors (row k of value k) of a symmetric matrix [n][n], which is used up: Jacobi rotations. `stopped`
+ * is NULL or asked before each of n parts of a sweep. Fails with MLFF_ERR_MEMORY, and with what `stopped` returns. */
+mlff_status symmetric_eigen(double *matrix, int n, double *values, double *vectors, mlff_status (*stopped)(void *context),
+                            void *context);
 
 /* amu: the system's own mass of atom i, or its element's. */
 double vibrations_mass(const mlff_system *system, int i);

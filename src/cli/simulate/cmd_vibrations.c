@@ -94,15 +94,25 @@ static void print_table(const cli_setup *setup, const mlff_system *system, const
         printf("\n%d imaginary: a saddle point, a structure that is not relaxed, or a kink of the energy\n", n_imaginary);
 }
 
+static int on_progress(void *context, int64_t n_done, int64_t n_computations)
+{
+    const cli_arguments *arguments = context;
+    cli_progress("%s: %" PRId64 " of %" PRId64 " computations of forces", arguments->command->name, n_done, n_computations);
+    return cli_interrupted();
+}
+
 static int run_vibrations(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
     cli_setup setup = {0};
+    mlff_vibrations_options options_of_run = mlff_vibrations_options_default();
     mlff_system *system = NULL;
     mlff_vibrations v = {0};
     const char *input = arguments->n_positional > 1 ? arguments->positional[1] : NULL;
     const char *name = cli_text(arguments, "system", NULL);
-    const double step = cli_number(arguments, "step", 1e-6, 0.5, 0.005);
+    options_of_run.step = cli_number(arguments, "step", 1e-6, 0.5, options_of_run.step);
+    options_of_run.progress = on_progress;
+    options_of_run.progress_context = arguments;
     const int64_t n_atoms = cli_int(arguments, "n-atoms", 1, 100000, 0);
     if (arguments->failed) return CLI_USAGE;
     if (!input == !name) return cli_usage_error(arguments, "give either a file or --system NAME");
@@ -115,7 +125,12 @@ static int run_vibrations(cli_arguments *arguments)
     if (arguments->command == &phonons_command && !is_periodic(system))
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: has no periodic cell; the modes of a molecule are computed by mlff vibrations",
                   name ? name : input);
-    status = mlff_vibrations_compute(setup.evaluator, system, step, &v);
+    cli_interrupt_catch();
+    status = mlff_vibrations_compute(setup.evaluator, system, &options_of_run, &v);
+    cli_progress_clear();
+    if (status == MLFF_ERR_INTERRUPTED)
+        MLFF_FAIL(status, "%s: %s; the modes need all of them, so that nothing is printed", name ? name : input,
+                  mlff_last_error());
     if (status != MLFF_OK) MLFF_FAIL(status, "%s: %s", name ? name : input, mlff_last_error());
     if (cli_given(arguments, "json"))
         print_json(&setup, system, &v);

@@ -224,10 +224,11 @@ mlff_status verdict_hot(const verdict_run *run)
     status = MLFF_OK;
     mlff_bar *bar = verdict_add(run->verdict, "stability.hot", "runs", n_good, NAN, o->hot_runs, 1);
     if (watch.bonds.n_in_contact > 0)
-        base_format(
-            contacts, sizeof contacts,
-            "; %d atom%s in contact with metals, nearest ones at %.2f to %.2f of the sum of covalent radii (%.2f to %.2f allowed)",
-            watch.bonds.n_in_contact, base_plural(watch.bonds.n_in_contact), watch.closest, watch.farthest, CLOSEST_CONTACT, FARTHEST_CONTACT);
+        base_format(contacts, sizeof contacts,
+                    "; %d atom%s in contact with metals, nearest ones at %.2f to %.2f of the sum of covalent radii (%.2f to %.2f "
+                    "allowed)",
+                    watch.bonds.n_in_contact, base_plural(watch.bonds.n_in_contact), watch.closest, watch.farthest,
+                    CLOSEST_CONTACT, FARTHEST_CONTACT);
     if (watch.bonds.n > 0)
         base_format(bonds, sizeof bonds, "%d bond%s, largest change of a length %.2f Å (%.2f allowed)", watch.bonds.n,
                     base_plural(watch.bonds.n), watch.worst, BOND_CHANGE);

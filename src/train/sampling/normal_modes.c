@@ -71,7 +71,7 @@ mlff_status normal_modes_find(mlff_teacher *teacher, const mlff_system *system, 
     MLFF_TRY(find_hessian(teacher, system, hessian));
     // The truncation of differences gives rotations frequencies of their own, up to 50 /cm.
     vibrations_project(rigid, vibrations_rigid(system, rigid), hessian, n);
-    MLFF_TRY(symmetric_eigen(hessian, (int)n, values, vectors));
+    MLFF_TRY(symmetric_eigen(hessian, (int)n, values, vectors, NULL, NULL));
     for (size_t k = 0; k < n; k++) {
         if (!(values[k] > SOFTEST * SOFTEST)) continue; // rigid motions, and directions that are no vibration
         modes.frequencies[modes.n_modes] = sqrt(values[k]);

@@ -2,6 +2,7 @@
 // evaluator_vibrations.c: harmonic vibrations by central differences of an evaluator's forces.
 //
 //   K[a][b] = -(F_b(x + h e_a) - F_b(x - h e_a)) / 2h, symmetrized, a and b coordinates of atoms that may move
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ enum { MAX_FREE_ATOMS = 400, ATOMS_AT_ONCE = 4096, MAX_AT_ONCE = 256 };
 typedef struct hessian {
     mlff_evaluator *evaluator;
     const mlff_system *system;
-    double step;
+    mlff_vibrations_options options;
+    int64_t n_done, n_computations;
     int *atoms;           // [n / 3] those that may move
     size_t n;             // coordinates that may move
     double *values;       // [n][n]
@@ -29,19 +31,32 @@ typedef struct hessian {
     systems_batch batch;
 } hessian;
 
+static mlff_status report(void *context)
+{
+    const hessian *h = context;
+    if (!h->options.progress || h->options.progress(h->options.progress_context, h->n_done, h->n_computations) == 0)
+        return MLFF_OK;
+    return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " computations of forces", h->n_done,
+                     h->n_computations);
+}
+
 static mlff_status compute(hessian *h, int n)
 {
+    mlff_status status = MLFF_OK;
     double energies[MAX_AT_ONCE];
-    mlff_status status = systems_batch_fill(&h->batch, h->copies, n);
-    if (status != MLFF_OK) return status;
-    return mlff_evaluator_compute(h->evaluator, &h->batch.batch, &(mlff_results){.energies = energies, .forces = h->forces});
+    MLFF_TRY(report(h));
+    MLFF_TRY(systems_batch_fill(&h->batch, h->copies, n));
+    MLFF_TRY(mlff_evaluator_compute(h->evaluator, &h->batch.batch, &(mlff_results){.energies = energies, .forces = h->forces}));
+    h->n_done += n;
+done:
+    return status;
 }
 
 // Adds the forces of displacement d (coordinate d / 2, to the side d % 2) to its row and column.
 static void add(hessian *h, size_t d, const double *forces)
 {
     const size_t a = d / 2;
-    const double scale = (d % 2 ? 0.25 : -0.25) / (h->step * BASE_AMU_ANG2_FS2_EV);
+    const double scale = (d % 2 ? 0.25 : -0.25) / (h->options.step * BASE_AMU_ANG2_FS2_EV);
     for (size_t b = 0; b < h->n; b++) {
         const int at = h->atoms[a / 3], other = h->atoms[b / 3];
         const double k =
@@ -62,7 +77,7 @@ static mlff_status find_hessian(hessian *h)
         for (int k = 0; k < n; k++) {
             const size_t d = first + (size_t)k;
             memcpy(h->copies[k]->positions, h->system->positions, n_values * sizeof(double));
-            h->copies[k]->positions[3 * (size_t)h->atoms[d / 6] + d / 2 % 3] += d % 2 ? -h->step : h->step;
+            h->copies[k]->positions[3 * (size_t)h->atoms[d / 6] + d / 2 % 3] += d % 2 ? -h->options.step : h->options.step;
         }
         MLFF_TRY(compute(h, n));
         for (int k = 0; k < n; k++) add(h, first + (size_t)k, h->forces + n_values * (size_t)k);
@@ -132,7 +147,7 @@ static mlff_status warn_of_steps(hessian *h, const mlff_vibrations *v)
             const double *mode = v->displacements + n_values * (size_t)(first + k);
             double largest = 0;
             for (size_t c = 0; c < n_values; c++) largest = fmax(largest, fabs(mode[c]));
-            length[k] = 2 * h->step / largest;
+            length[k] = 2 * h->options.step / largest;
             for (size_t c = 0; c < n_values; c++) {
                 h->copies[2 * k]->positions[c] = h->system->positions[c] + length[k] * mode[c];
                 h->copies[2 * k + 1]->positions[c] = h->system->positions[c] - length[k] * mode[c];
@@ -160,7 +175,7 @@ static mlff_status warn_of_steps(hessian *h, const mlff_vibrations *v)
             "%d of %d wavenumber%s depend%s on the step, most that of mode %d: %.0f%s /cm with %g Å, %.0f%s with %g Å. The "
             "energy may have a kink here, as where features vanish by symmetry: displace the atoms slightly, and compare steps",
             n_changed, v->n_modes, base_plural(v->n_modes), n_changed == 1 ? "s" : "", worst + 1, fabs(v->wavenumbers[worst]),
-            v->wavenumbers[worst] < 0 ? "i" : "", h->step, fabs(at_worst), at_worst < 0 ? "i" : "", 2 * h->step);
+            v->wavenumbers[worst] < 0 ? "i" : "", h->options.step, fabs(at_worst), at_worst < 0 ? "i" : "", 2 * h->options.step);
 done:
     return status;
 }
@@ -169,8 +184,9 @@ static mlff_status begin(hessian *h)
 {
     const mlff_system *system = h->system;
     int n_free = 0;
-    if (!(h->step >= 1e-6 && h->step <= 0.5))
-        return mlff_fail(MLFF_ERR_USAGE, "a displacement of %g Å; between 1e-6 and 0.5 are possible, 0.005 is usual", h->step);
+    if (!(h->options.step >= 1e-6 && h->options.step <= 0.5))
+        return mlff_fail(MLFF_ERR_USAGE, "a displacement of %g Å; between 1e-6 and 0.5 are possible, 0.005 is usual",
+                         h->options.step);
     if (!(mlff_model_outputs(h->evaluator->model) & MLFF_OUTPUT_FORCES))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which vibrations need", h->evaluator->model->name);
     mlff_status status = mlff_system_check(system, NULL);
@@ -183,6 +199,7 @@ static mlff_status begin(hessian *h)
         return mlff_fail(MLFF_ERR_LIMIT, "vibrations of %d atoms; %d at most, fix those that matter least", n_free,
                          MAX_FREE_ATOMS);
     h->n = 3 * (size_t)n_free;
+    h->n_computations = 1 + 4 * (int64_t)h->n; // at the minimum, of coordinates, of modes; less those of rigid motions
     h->n_at_once = ATOMS_AT_ONCE / system->n_atoms;
     if (h->n_at_once > MAX_AT_ONCE) h->n_at_once = MAX_AT_ONCE;
     if (h->n_at_once < 2) h->n_at_once = 2;
@@ -204,13 +221,19 @@ static void end(hessian *h)
     base_free(h->atoms);
 }
 
-mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system, double step,
+mlff_vibrations_options mlff_vibrations_options_default(void)
+{
+    return (mlff_vibrations_options){.struct_size = sizeof(mlff_vibrations_options), .step = 0.005};
+}
+
+mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system, const mlff_vibrations_options *options,
                                     mlff_vibrations *vibrations_out)
 {
     mlff_status status = MLFF_OK;
-    hessian h = {.evaluator = evaluator, .system = system, .step = step};
+    hessian h = {.evaluator = evaluator, .system = system, .options = mlff_vibrations_options_default()};
     mlff_vibrations v = {0};
     double *rigid = NULL, *values = NULL, *vectors = NULL;
+    MLFF_TRY(base_take_options(__func__, "mlff_vibrations_options", options, sizeof h.options, &h.options));
     MLFF_TRY(begin(&h));
     evaluator_warn_not_conservative(evaluator, "the Hessian is the symmetric part of the derivatives of its forces");
     rigid = base_alloc(6 * h.n, sizeof *rigid, "a Hessian");
@@ -223,8 +246,9 @@ mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system
     find_rigid_wavenumbers(&h, rigid, &v);
     vibrations_project(rigid, v.n_rigid, h.values, h.n);
     vibrations_set_apart(rigid, v.n_rigid, h.values, h.n);
-    MLFF_TRY(symmetric_eigen(h.values, (int)h.n, values, vectors));
     v.n_modes = (int)h.n - v.n_rigid;
+    h.n_computations -= 2 * v.n_rigid;
+    MLFF_TRY(symmetric_eigen(h.values, (int)h.n, values, vectors, report, &h));
     v.wavenumbers = base_alloc((size_t)v.n_modes + 1, sizeof *v.wavenumbers, "vibrations");
     v.displacements = base_alloc(3 * (size_t)system->n_atoms * (size_t)v.n_modes + 1, sizeof *v.displacements, "vibrations");
     if (!v.wavenumbers || !v.displacements) MLFF_TRY(MLFF_ERR_MEMORY);
