@@ -66,6 +66,54 @@ test_interrupt_idle() {
     refused 1 'is a pipe' eval other water.xyz
 }
 
+# A measurement tells at which part it was interrupted, and what is before it is shown or written.
+test_interrupt_measurements() {
+    model
+    ready() { [ "$(wc -l <out)" -ge 2 ]; }
+    interrupted bench batch model.safetensors --system silicon --n-atoms 8 --batch-sizes 100,1 --n-calls 1000000 --device cpu
+    says '^mlff: interrupted at 100 structures, after 0 of 2 sizes$' err
+    ready() { grep -q '^ *1 ' out; }
+    interrupted bench batch model.safetensors --system silicon --n-atoms 8 --batch-sizes 1,5000,5001,5002 --n-calls 500 --device cpu
+    says '^mlff: interrupted at 500. structures, after [1-3] of 4 sizes; their results are shown$' err
+    ready() { grep -q '"batch": 1,' out; }
+    interrupted bench batch model.safetensors --system silicon --n-atoms 8 --batch-sizes 1,5000,5001,5002 --n-calls 500 --device cpu --json
+    is "$(value out partial)" true partial
+    is "$(value out batches.0.batch)" 1 "the size before"
+    ready() { grep -q 'si64, cpu float32 ' out; }
+    interrupted bench run si64 aspirin --n-calls 500 -o run.json --threads 1
+    says '^mlff: (si64|aspirin), cpu float.*: interrupted .*; [0-9]+ profiles? before it (is|are) kept$' err
+    says '"name": "si64, cpu float32"' run.json
+    ready() { sleep 1; }
+    interrupted bench example --n-calls 1000000 --threads 1
+    says '^mlff: interrupted in the first part$' err
+}
+
+# Nothing is known of modes before all computations are done.
+test_interrupt_vibrations() {
+    model
+    local command
+    ready() { sleep 0.5; }
+    for command in vibrations phonons; do
+        interrupted $command model.safetensors --system silicon --n-atoms 400 --device cpu
+        says '^mlff: silicon: interrupted after [0-9]+ of [0-9]+ computations of forces; the modes need all of them' err
+        [ ! -s out ] || fail "something is printed of modes that are not known"
+    done
+}
+
+# Without a checkpoint a training leaves nothing, and a sampling never does; both say so.
+test_interrupt_without_files() {
+    model
+    run 0 sample model.safetensors --system ethanol -o structures.extxyz --n-samples 20 --methods thermal --oversample 1 --no-relax
+    run 0 label model.safetensors structures.extxyz -o labels.extxyz --device cpu
+    ready() { sleep 0.7; }
+    interrupted train labels.extxyz --steps 100000000 --features 8 --layers 1 --device cpu --threads 1 -o student.safetensors
+    says '^mlff: training stopped after step [0-9]+ of 100000000; nothing is kept, which --checkpoint FILE does$' err
+    [ ! -e student.safetensors ] || fail "a student that is not trained"
+    interrupted sample ethanol --system ethanol --device cpu --n-samples 1000000 --methods thermal --no-relax -o many.extxyz
+    says '^mlff: sampling was interrupted; many.extxyz is not written$' err
+    [ ! -e many.extxyz ] || fail "samples that are not all"
+}
+
 # SIGTERM to a profile of several runs ends the run's own process as well, and removes its folder.
 test_interrupt_runs() {
     model

@@ -115,6 +115,8 @@ static mlff_status measure(const mlff_model *model, const mlff_model_info *info,
     size = sqrt(size / (double)n);
     for (int r = 0; r < N_ROWS; r++) {
         measured *row = &m->rows[r];
+        if (cli_interrupted())
+            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d precisions; nothing is shown", r, N_ROWS);
         MLFF_TRY(compute_forces(model, m->system, row, forces));
         for (size_t k = 0; k < n && row->offered; k++) {
             double off = fabs(forces[k] - reference[k]) / size;
@@ -261,6 +263,7 @@ static int run(cli_arguments *arguments)
     if (status == MLFF_OK) {
         mlff_model_info info;
         mlff_model_info_get(model, &info);
+        if (precisions) cli_interrupt_catch();
         if (precisions) status = measure(model, &info, system, &m);
         if (status == MLFF_OK)
             (cli_given(arguments, "json") ? print_json : print_text)(model, &info, path, precisions ? &m : NULL);

@@ -159,7 +159,9 @@ static int run_sample(cli_arguments *arguments)
     run.sample.callback = show;
     run.sample.context = &run;
     MLFF_TRY(mlff_samples_create(&samples));
-    MLFF_TRY(mlff_sample(teacher, seeds, &run.sample, samples));
+    status = mlff_sample(teacher, seeds, &run.sample, samples);
+    if (status == MLFF_ERR_INTERRUPTED) MLFF_FAIL(status, "%s; %s is not written", mlff_last_error(), run.output);
+    MLFF_TRY(status);
     MLFF_TRY(mlff_samples_write(samples, run.output));
     cli_progress_clear();
     print_result(&run, samples, &info);

@@ -368,6 +368,8 @@ static int run_train(cli_arguments *arguments)
     run.fit.callback = show;
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
+    if (status == MLFF_ERR_INTERRUPTED && !run.fit.checkpoint)
+        mlff_fail(status, "%s; nothing is kept, which --checkpoint FILE does", mlff_last_error());
     cli_progress_clear();
     if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),

@@ -54,6 +54,7 @@ typedef struct timed_call {
 static mlff_status compute(void *context)
 {
     timed_call *c = context;
+    if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
     // A little motion, so that every call has work to do and no answer of before will do.
     cli_batch *in = &c->m->in;
     in->positions[3 * (c->n_calls++ % (uint64_t)in->first_atom[in->batch.n_systems])] += 1e-5;
@@ -70,6 +71,7 @@ static mlff_status one_by_one(mlff_evaluator *evaluator, many *m, double *differ
     for (int s = 0; s < m->in.batch.n_systems; s++) {
         int32_t first_atom[2];
         mlff_batch one = cli_batch_one(&m->in, s, first_atom);
+        if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_evaluator_compute(evaluator, &one, &(mlff_results){.energies = &energy, .forces = forces}));
         for (int i = 0; i < 3 * m->n_atoms; i++) {
             double d = fabs(forces[i] - m->forces[3 * (size_t)m->in.first_atom[s] + (size_t)i]);
@@ -170,14 +172,23 @@ int bench_batch(cli_arguments *arguments)
         printf("%s%s on %s: %s\n%6s %12s %13s %13s %10s %10s %13s %9s\n", spec, info.trained ? "" : " (untrained)",
                entry.callable.device, input.text, "batch", "median/ms", "ms/structure", "structures/s", "speed-up", "memory/MB",
                "kB/structure", "ΔF eV/Å");
+        fflush(stdout); // before the first size is measured, also into a pipe
     }
+    cli_interrupt_catch();
     for (int k = 0; k < n_sizes && status == MLFF_OK; k++) {
         double each_ms = 0.0;
+        cli_progress("bench batch: %d structure%s, %d of %d sizes", n_structures[k], base_plural(n_structures[k]), k + 1,
+                     n_sizes);
         status = measure(spec, &defaults, input.system, n_structures[k], n_calls, first_ms, &each_ms, out);
+        cli_progress_clear();
         if (first_ms <= 0.0) first_ms = each_ms;
+        if (status == MLFF_ERR_INTERRUPTED)
+            mlff_fail(status, "interrupted at %d structure%s, after %d of %d sizes%s", n_structures[k],
+                      base_plural(n_structures[k]), k, n_sizes, k > 0 ? "; their results are shown" : "");
     }
     if (out) {
         cli_json_end(out, ']');
+        cli_json_bool(out, "partial", status != MLFF_OK);
         cli_json_end(out, '}');
     }
 done:

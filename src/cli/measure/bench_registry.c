@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // bench_registry.c: mlff bench list, run and example: named workloads on every implementation and device that works here.
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -59,7 +60,13 @@ int bench_list(cli_arguments *arguments)
     return CLI_GOOD;
 }
 
-// One profile of one workload by one implementation.
+static int on_progress(void *context, int64_t step, int64_t n_steps)
+{
+    cli_progress("bench: %s, step %" PRId64 " of %" PRId64, (const char *)context, step > 0 ? step : 0, n_steps);
+    return cli_interrupted();
+}
+
+// One profile of one workload by one implementation; none of one that is interrupted.
 static mlff_status profile_one(const workload *w, const implementation *by, int64_t n_steps, int threads,
                                mlff_profile **profile_out)
 {
@@ -69,6 +76,7 @@ static mlff_status profile_one(const workload *w, const implementation *by, int6
     mlff_callable callable = {0};
     mlff_system *system = NULL;
     mlff_trajectory *trajectory = NULL;
+    mlff_profile *profile = NULL;
     char name[128];
     mlff_evaluator_options options = mlff_evaluator_options_default();
     mlff_profile_options profile_options = mlff_profile_options_default();
@@ -84,9 +92,14 @@ static mlff_status profile_one(const workload *w, const implementation *by, int6
     snprintf(name, sizeof name, "%s, %s", w->name, by->name);
     profile_options.n_steps = n_steps;
     profile_options.name = name;
-    cli_progress("bench: %s", name);
-    MLFF_TRY(mlff_profile_run(&callable, trajectory, &profile_options, profile_out));
+    profile_options.progress = on_progress;
+    profile_options.progress_context = name;
+    status = mlff_profile_run(&callable, trajectory, &profile_options, &profile);
+    if (status != MLFF_OK) MLFF_FAIL(status, "%s: %s", name, mlff_last_error());
+    *profile_out = profile;
+    profile = NULL;
 done:
+    mlff_profile_destroy(profile);
     cli_progress_clear();
     mlff_trajectory_destroy(trajectory);
     mlff_system_destroy(system);
@@ -124,6 +137,9 @@ enum { PROFILES_MAX = 64 };
 // Reports how it ended, and saves what was measured, also before a failure.
 static int finish(mlff_status status, mlff_profile **profiles, int n, const char *path)
 {
+    if (status == MLFF_ERR_INTERRUPTED && n > 0)
+        mlff_fail(status, "%s; %d profile%s before it %s %s", mlff_last_error(), n, base_plural(n), n == 1 ? "is" : "are",
+                  path ? "kept" : "shown");
     int exit_status = cli_exit(status);
     if (path && n > 0)
         exit_status = cli_first(exit_status, mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
@@ -147,6 +163,7 @@ int bench_run(cli_arguments *arguments)
             return cli_usage_error(arguments, "'%s' is not a workload; mlff bench list names them", arguments->positional[i]);
     }
     MLFF_TRY(cli_output_check(path));
+    cli_interrupt_catch();
     if (!cli_given(arguments, "json")) print_head();
     for (int w = 0; w < N_WORKLOADS; w++) {
         for (int k = 0; k < N_IMPLEMENTATIONS && chosen(arguments, workloads[w].name); k++) {
@@ -176,6 +193,7 @@ static mlff_status call(void *context)
     one_call *c = context;
     int32_t first[2];
     mlff_batch batch;
+    if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted in the first part");
     c->system->positions[0] += c->n_calls++ % 2 ? 1e-4 : -1e-4; // every call has work of its own
     mlff_batch_from_system(c->system, first, &batch);
     return mlff_evaluator_compute(c->evaluator, &batch,
@@ -230,6 +248,7 @@ int bench_example(cli_arguments *arguments)
     const char *path = cli_text(arguments, "output", NULL);
     if (arguments->failed) return CLI_USAGE;
     MLFF_TRY(cli_output_check(path));
+    cli_interrupt_catch();
     printf("Untrained PaiNN models, made on the spot: the times are real, energies mean nothing.\n\n");
     MLFF_TRY(example_function(n_calls, threads));
 
