@@ -336,6 +336,70 @@ test_md_restart() {
     says 'half.restart' err
 }
 
+# ends_full OPTIONS…: a run in small/ that cannot write its trajectory any more, with one restart file so far, that of step 0. What it
+# leaves goes on, byte for byte as a whole run; `last_step` is where it ended.
+ends_full() {
+    "$mlff" md model.safetensors "$@" --n-steps 100000 --checkpoint small/run.restart --checkpoint-every 1000000 -q >out 2>err </dev/null
+    local status=$?
+    cp small/run* kept/
+    return $status
+}
+
+goes_on() { # TRAJECTORY OPTIONS…
+    local name=$1 last_step
+    shift
+    last_step=$(sed -n 's/^mlff: .*; then small\/run[-0-9]*.restart was written, of step \([0-9]*\).*/\1/p; s/.*; then restart files were written, of step \([0-9]*\).*/\1/p' err)
+    [ "${last_step:-0}" -gt 10 ] || fail "no restart file of a later step"
+    run 0 md model.safetensors "$@" --n-steps 20 --restart kept/run.restart -o kept/run.${name##*.}
+    ! grep -q removed err || fail "frames were removed"
+    run 0 md model.safetensors "$@" --n-steps $((last_step + 20)) -o whole.${name##*.}
+}
+
+# A trajectory that cannot grow: the run ends with a restart file of its last step, from which it goes on without a gap.
+test_md_full_disk() {
+    model
+    water
+    local name options="water.xyz --timestep 0.1 --every 2 --ensemble langevin --device cpu --threads 1"
+    for name in run.extxyz run.lammpstrj run.nc; do # a limit of the file's size: the frame of the last step is missing
+        rm -rf small kept
+        mkdir small kept
+        (
+            ulimit -f 32
+            # shellcheck disable=SC2086
+            ends_full $options -o small/$name
+        ) && fail "a run whose trajectory cannot grow ends well"
+        says "^mlff: small/$name: .*File too large; the frames before it are kept; then small/run.restart was written, of step [0-9]*, whose frame is missing" err
+        # shellcheck disable=SC2086
+        goes_on $name $options
+        cmp kept/$name whole.${name##*.} || fail "$name has a gap"
+    done
+    rm -rf small kept
+    mkdir small kept
+    (
+        ulimit -f 32
+        # shellcheck disable=SC2086
+        ends_full $options --replicas 2 -o small/run.extxyz
+    ) && fail "replicas whose trajectories cannot grow end well"
+    says '; then restart files were written, of step [0-9]*, of which [12] frames? (is|are) missing' err
+    # shellcheck disable=SC2086
+    goes_on run.extxyz $options --replicas 2
+    for k in 0 1; do cmp kept/run-$k.extxyz whole-$k.extxyz || fail "replica $k has a gap"; done
+    # A full disk has room for the last step, which was reserved.
+    unshare -Urm true 2>/dev/null || { echo "skipped: no file system of its own size"; return; }
+    export -f ends_full
+    export mlff options
+    for name in run.extxyz run.nc; do
+        rm -rf small kept
+        mkdir small kept
+        export name
+        unshare -Urm bash -c 'mount -t tmpfs -o size=128k none small && ends_full $options -o small/$name' && fail "a full disk is no failure"
+        says "^mlff: small/$name: .*No space left on device; the frames before it are kept; then small/run.restart was written, of step [0-9]*, and" err
+        # shellcheck disable=SC2086
+        goes_on $name $options
+        cmp kept/$name whole.${name##*.} || fail "$name of a full disk has a gap"
+    done
+}
+
 # kill -9 at a random time, restart: the trajectory is byte for byte that of a whole run, in every ensemble and in every format that a restart continues.
 test_md_killed() {
     model

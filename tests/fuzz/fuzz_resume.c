@@ -20,7 +20,7 @@ enum { N_FORMATS = sizeof formats / sizeof *formats };
 static mlff_status go_on(int k, int64_t step, int64_t *n_removed_out, mlff_writer **writer_out)
 {
     *n_removed_out = 0;
-    return formats[k].resumed ? mlff_writer_resume(FUZZ_FIRST, formats[k].name, 3, step, n_removed_out, writer_out)
+    return formats[k].resumed ? mlff_writer_resume(FUZZ_FIRST, formats[k].name, 3, step, n_removed_out, NULL, writer_out)
                               : mlff_writer_open(FUZZ_FIRST, formats[k].name, 1, writer_out);
 }
 

@@ -255,7 +255,7 @@ static void test_growing(void **state)
     FILE *file = fopen(path, "a");
     fputs("ITEM: TIMESTEP\n50\nITEM: NUMB", file); // a run that was killed
     fclose(file);
-    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, &writer));
+    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, NULL, &writer));
     assert_int_equal(n_removed, 3);
     assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 30, .time_fs = NAN}));
     assert_ok(mlff_writer_close(writer));
@@ -266,7 +266,7 @@ static void test_growing(void **state)
     for (const char *at = text; (at = strstr(at, "ITEM: TIMESTEP\n")); at++) assert_int_equal(atoi(at + 15), 10 * n++);
     assert_int_equal(n, 4);
     base_free(text);
-    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     remove(path);
 
     snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
@@ -294,7 +294,7 @@ static void test_growing(void **state)
     fputs("half a frame", file);
     fclose(file);
     assert_int_equal(mlff_writer_open(path, NULL, 1, &writer), MLFF_ERR_FORMAT);
-    assert_int_equal(mlff_writer_resume(path, NULL, N, 0, NULL, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_writer_resume(path, NULL, N, 0, NULL, NULL, &writer), MLFF_ERR_UNSUPPORTED);
     remove(path);
     mlff_system_destroy(system);
 }
@@ -432,8 +432,8 @@ static void test_growing_netcdf(void **state)
     fputs("half a frame", file);
     fclose(file);
     assert_int_equal(mlff_writer_open(path, NULL, 1, &writer), MLFF_ERR_FORMAT);
-    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, &writer), MLFF_ERR_FORMAT);
-    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, &writer));
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, NULL, &writer));
     assert_int_equal(n_removed, 3);
     file = fopen(path, "rb"); // before the next frame the header is right again
     assert_int_equal(read_u32(file), 0x43444602);
@@ -448,7 +448,7 @@ static void test_growing_netcdf(void **state)
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
     assert_int_equal(ftell(file), whole);
     fclose(file);
-    assert_ok(mlff_writer_resume(path, NULL, N, -1, &n_removed, &writer)); // all frames are later
+    assert_ok(mlff_writer_resume(path, NULL, N, -1, &n_removed, NULL, &writer)); // all frames are later
     assert_int_equal(n_removed, 5);
     assert_ok(mlff_writer_write(writer, system, NULL));
     assert_ok(mlff_writer_close(writer));

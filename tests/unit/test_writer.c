@@ -3,6 +3,7 @@
 // or not at all, and a full disk is told.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "unit/test_folder.h"
@@ -229,10 +230,11 @@ static void resumes_a_trajectory(void **state)
     const char *path = in_folder("resumed.extxyz");
     for (int partial = 0; partial < 60; partial++) { // cut off at every byte of a frame
         mlff_writer *writer;
-        int64_t n_removed;
+        int64_t n_removed, last;
         write_trajectory(path, partial);
-        assert_ok(mlff_writer_resume(path, NULL, 2, 4, &n_removed, &writer));
+        assert_ok(mlff_writer_resume(path, NULL, 2, 4, &n_removed, &last, &writer));
         assert_int_equal(n_removed, partial ? 2 : 1);
+        assert_int_equal(last, 4);
         assert_steps(path, (int[]){0, 2, 4, -1});
         mlff_system *system;
         assert_ok(mlff_system_create(2, &system));
@@ -245,14 +247,52 @@ static void resumes_a_trajectory(void **state)
     }
     mlff_writer *writer = NULL;
     write_trajectory(path, 0);
-    assert_int_equal(mlff_writer_resume(path, NULL, 3, 4, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, 3, 4, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     assert_non_null(strstr(mlff_last_error(), "another -o"));
     assert_steps(path, (int[]){0, 2, 4, 6, -1}); // untouched
     write_text(path, "2\nno step here\nH 0 0 0\nH 0 0 1\n");
-    assert_int_equal(mlff_writer_resume(path, NULL, 2, 4, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, 2, 4, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     unlink(path);
-    assert_ok(mlff_writer_resume(path, NULL, 2, 4, NULL, &writer)); // nothing there: it begins
+    int64_t last = 0;
+    assert_ok(mlff_writer_resume(path, NULL, 2, 4, NULL, &last, &writer)); // nothing there: it begins
+    assert_int_equal(last, -1);
     assert_ok(mlff_writer_close(writer));
+    write_trajectory(path, 20);
+    assert_ok(mlff_writer_resume(path, NULL, 2, 9, NULL, &last, &writer));
+    assert_int_equal(last, 6); // the frame of step 8 is cut off
+    assert_ok(mlff_writer_close(writer));
+    unlink(path);
+}
+
+// A frame that did not fit leaves nothing in the file, also once there is space again.
+static void adds_after_a_limit(void **state)
+{
+    (void)state;
+    const char *path = in_folder("limited.extxyz");
+    mlff_writer *writer;
+    mlff_system *system;
+    struct rlimit before, small;
+    unlink(path);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_ok(mlff_system_create(2, &system));
+    system->species[0] = system->species[1] = 1;
+    assert_ok(mlff_writer_open(path, NULL, 1, &writer));
+    signal(SIGXFSZ, SIG_IGN);
+    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    mlff_status status = MLFF_OK;
+    int step = -2;
+    while (status == MLFF_OK)
+        status = mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = step += 2, .time_fs = NAN});
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, MLFF_ERR_IO);
+    assert_true(step > 2);
+    const int64_t n_whole = count_frames(path);
+    assert_int_equal(n_whole, step / 2);
+    assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = step, .time_fs = NAN}));
+    assert_ok(mlff_writer_close(writer));
+    assert_int_equal(count_frames(path), n_whole + 1);
+    mlff_system_destroy(system);
     unlink(path);
 }
 
@@ -266,7 +306,7 @@ static void refuses_a_second_writer(void **state)
     assert_ok(mlff_writer_open(path, NULL, 1, &first));
     assert_int_equal(mlff_writer_open(path, NULL, 1, &second), MLFF_ERR_IO);
     assert_non_null(strstr(mlff_last_error(), "another process is writing frames there"));
-    assert_int_equal(mlff_writer_resume(path, NULL, 2, 0, NULL, &second), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_resume(path, NULL, 2, 0, NULL, NULL, &second), MLFF_ERR_IO);
     assert_steps(path, (int[]){0, 2, 4, 6, -1}); // nothing was removed
     assert_ok(mlff_writer_close(first));
     assert_ok(mlff_writer_open(path, NULL, 1, &second));
@@ -277,9 +317,13 @@ static void refuses_a_second_writer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_back),           cmocka_unit_test(appends),
-        cmocka_unit_test(resumes_a_trajectory), cmocka_unit_test(keeps_outputs_whole),
-        cmocka_unit_test(tells_of_a_full_disk), cmocka_unit_test(refuses_a_second_writer),
+        cmocka_unit_test(reads_back),
+        cmocka_unit_test(appends),
+        cmocka_unit_test(resumes_a_trajectory),
+        cmocka_unit_test(keeps_outputs_whole),
+        cmocka_unit_test(tells_of_a_full_disk),
+        cmocka_unit_test(adds_after_a_limit),
+        cmocka_unit_test(refuses_a_second_writer),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

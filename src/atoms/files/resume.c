@@ -17,10 +17,10 @@ bool scan_line(frame_scan *scan)
 
 // Bytes up to the end of the last frame that stays, and how many frames, whole or not, come after it.
 static mlff_status find_cut(const writer_format *format, frame_scan *scan, int n_atoms, int64_t step, off_t *keep_out,
-                            int64_t *n_removed_out)
+                            int64_t *n_removed_out, int64_t *last_step_out)
 {
     off_t keep = 0;
-    int64_t n_removed = 0;
+    int64_t n_removed = 0, last_step = -1;
     for (;;) {
         int64_t frame_step;
         int c = getc(scan->file);
@@ -33,20 +33,23 @@ static mlff_status find_cut(const writer_format *format, frame_scan *scan, int n
                              scan->path, scan->line_number, n_atoms, base_plural(n_atoms));
         if (found == CUT_OFF || frame_step > step) n_removed++;
         if (found == CUT_OFF) break;
-        if (n_removed == 0) keep = ftello(scan->file);
+        if (n_removed > 0) continue;
+        keep = ftello(scan->file);
+        last_step = frame_step;
     }
     if (ferror(scan->file)) return base_fail_reading(scan->path, errno);
     *keep_out = keep;
     *n_removed_out = n_removed;
+    *last_step_out = last_step;
     return MLFF_OK;
 }
 
 mlff_status mlff_writer_resume(const char *path, const char *format_name, int n_atoms, int64_t step, int64_t *n_removed_out,
-                               mlff_writer **writer_out)
+                               int64_t *last_step_out, mlff_writer **writer_out)
 {
     mlff_status status = MLFF_OK;
     off_t keep = 0;
-    int64_t n_removed = 0;
+    int64_t n_removed = 0, last_step = -1;
     if (!path || !path[0] || n_atoms < 1 || !writer_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_writer_resume: a file, a number of atoms and writer_out must be given");
     const file_format *chosen;
@@ -62,7 +65,7 @@ mlff_status mlff_writer_resume(const char *path, const char *format_name, int n_
         if (!scan.file && errno != ENOENT) return base_fail_reading(path, errno);
         if (scan.file) {
             status = base_lock(fileno(scan.file), path, "frames");
-            if (status == MLFF_OK) status = find_cut(format, &scan, n_atoms, step, &keep, &n_removed);
+            if (status == MLFF_OK) status = find_cut(format, &scan, n_atoms, step, &keep, &n_removed, &last_step);
             if (status == MLFF_OK && n_removed > 0 && ftruncate(fileno(scan.file), keep) != 0)
                 status = mlff_fail(MLFF_ERR_IO, "%s: cannot remove the frames after step %" PRId64 ": %s", path, step,
                                    strerror(errno));
@@ -72,5 +75,6 @@ mlff_status mlff_writer_resume(const char *path, const char *format_name, int n_
         if (status != MLFF_OK) return status;
     }
     if (n_removed_out) *n_removed_out = n_removed;
+    if (last_step_out) *last_step_out = last_step;
     return mlff_writer_open(path, format_name, 1, writer_out);
 }

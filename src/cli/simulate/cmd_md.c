@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 // cmd_md.c: mlff md: molecular dynamics by a model.
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/simulate/md.h"
+#include "cli/simulate/md_files.h"
 #include "cli/simulate/md_replicas.h"
 #include "cli/support/cli.h"
 
@@ -66,24 +65,6 @@ static mlff_status write_frame(simulation *run)
     return mlff_writer_write(run->writer, run->input.system, &results);
 }
 
-// A trajectory grows in place, so that a run that is killed leaves its frames. The file that is replaced stays locked until the new one
-// is.
-mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out)
-{
-    mlff_status status = MLFF_OK;
-    int locked = -1;
-    if (!base_is_stream(path)) {
-        base_output empty;
-        MLFF_TRY(base_lock_name(path, O_RDONLY, "frames", &locked));
-        MLFF_TRY(base_output_open(path, &empty));
-        MLFF_TRY(base_output_commit(&empty));
-    }
-    MLFF_TRY(mlff_writer_open(path, format, 1, writer_out));
-done:
-    if (locked >= 0) close(locked);
-    return status;
-}
-
 // A new run replaces the file only once its first forces are there; one that goes on from a restart file cuts it behind the restart's
 // step.
 static mlff_status open_trajectory(simulation *run)
@@ -92,7 +73,8 @@ static mlff_status open_trajectory(simulation *run)
     int64_t n_removed = 0;
     if (!run->output) return MLFF_OK;
     if (!run->restart) return md_new_trajectory(run->output, run->format, &run->writer);
-    MLFF_TRY(mlff_writer_resume(run->output, run->format, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
+    MLFF_TRY(md_resume_trajectory(run->output, run->format, run->input.system->n_atoms, run->first.step, run->every, &n_removed,
+                                  &run->lacks_frame, &run->writer));
     if (n_removed > 0)
         cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
                 n_removed, base_plural(n_removed), run->first.step);
@@ -144,7 +126,7 @@ static mlff_status start(simulation *run)
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;
     MLFF_TRY(open_trajectory(run));
-    if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
+    if (!run->restart || run->lacks_frame) MLFF_TRY(write_frame(run)); // that of a restart is the last of the run before
     for (int i = 0; i < run->input.system->n_atoms; i++)
         run->n_free += !(run->input.system->fixed && run->input.system->fixed[i]);
     md_warn_if_far_from_training(run);
@@ -196,11 +178,27 @@ static mlff_status keep_last_good(simulation *run, mlff_status cause)
     char text[1100];
     if (cause != MLFF_ERR_UNSTABLE) return cause;
     snprintf(text, sizeof text, "%s", mlff_last_error());
+    md_reserve_release(&run->reserve);
     const bool written = run->last.step % run->every == 0;
     if (!written) md_show(run);
     if (!written) cli_exit(write_frame(run));
     if (run->checkpoint) cli_exit(mlff_dynamics_save(run->dynamics, run->checkpoint));
     return mlff_fail(cause, "%s", text);
+}
+
+// A run that cannot write ends with the frame and the restart file of its last step, for which space is reserved. Where the frame still
+// cannot be written (a limit of the file's size), the run that goes on begins with it. Returns `cause`, with that in its text.
+static mlff_status keep_last_step(simulation *run, mlff_status cause, bool frame_is_missing)
+{
+    char text[1100];
+    if (cause != MLFF_ERR_IO || !run->checkpoint) return cause;
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    md_reserve_release(&run->reserve);
+    if (frame_is_missing) frame_is_missing = write_frame(run) != MLFF_OK;
+    if (mlff_dynamics_save(run->dynamics, run->checkpoint) != MLFF_OK)
+        return mlff_fail(cause, "%s; the restart file is that of before: %s", text, mlff_last_error());
+    return mlff_fail(cause, "%s; then %s was written, of step %" PRId64 "%s, and the run can go on from it", text,
+                     run->checkpoint, run->last.step, frame_is_missing ? ", whose frame is missing" : "");
 }
 
 static mlff_status steps(simulation *run)
@@ -210,6 +208,7 @@ static mlff_status steps(simulation *run)
 
     run->piece = 10;
     if (run->checkpoint && !run->restart) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+    md_reserve(run->checkpoint, 1, run->input.system->n_atoms, &run->reserve);
     while (run->n_done < run->n_steps && !cli_interrupted()) {
         MLFF_TRY(keep_last_good(run, make_piece(run)));
         md_watch_extrapolation(run);
@@ -222,12 +221,12 @@ static mlff_status steps(simulation *run)
         }
         if (written) {
             md_show(run);
-            MLFF_TRY(write_frame(run));
+            MLFF_TRY(keep_last_step(run, write_frame(run), true));
         } else if (run->n_done == run->n_steps || cli_interrupted()) {
             md_show(run); // the table ends with the last step; the trajectory keeps its even spacing
         }
         if (run->checkpoint && run->n_done % run->checkpoint_every == 0)
-            MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+            MLFF_TRY(keep_last_step(run, mlff_dynamics_save(run->dynamics, run->checkpoint), false));
         cli_progress_steps("md", run->n_done, run->n_steps, begun_ns);
         if (cli_reader_left() && !run->output && !run->checkpoint && !run->profile) {
             run->n_steps = run->n_done;
@@ -235,8 +234,9 @@ static mlff_status steps(simulation *run)
         }
     }
     cli_progress_clear();
-    if (run->checkpoint) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+    if (run->checkpoint) MLFF_TRY(keep_last_step(run, mlff_dynamics_save(run->dynamics, run->checkpoint), false));
 done:
+    md_reserve_release(&run->reserve);
     run->wall_ns = mlff_clock_ns() - begun_ns;
     return status;
 }

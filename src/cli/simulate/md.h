@@ -3,6 +3,7 @@
 #ifndef MD_H
 #define MD_H
 
+#include "base/base.h"
 #include "cli/simulate/md_drift.h"
 #include "cli/support/cli.h"
 #include "cli/support/extrapolation.h"
@@ -15,6 +16,8 @@ typedef struct simulation {
     int64_t n_steps, every, checkpoint_every;
     const char *output, *format, *checkpoint, *restart, *velocities;
     mlff_writer *writer;
+    bool lacks_frame;    // of the restart, see md_files.h
+    base_output reserve; // likewise
     const char *profile; // where the report goes, or NULL
     int64_t profile_every, kernels;
     mlff_callable callable;

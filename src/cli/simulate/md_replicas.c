@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "cli/simulate/md_drift.h"
+#include "cli/simulate/md_files.h"
 
 // Steps are made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
@@ -25,6 +26,7 @@ typedef struct replica {
     double temperature_sum;
     int64_t n_states;
     bool ended;
+    bool lacks_frame; // of its last step, as it could not be written
 } replica;
 
 typedef struct replicas_run {
@@ -35,7 +37,8 @@ typedef struct replicas_run {
     int64_t sample_every; // steps between the states that means and slopes are of
     int n_running;
     bool unseen;
-    mlff_writer *first; // of replica 0's trajectory: open, and with it locked against other runs, from start to end
+    base_output reserve; // see md_files.h
+    mlff_writer *first;  // of replica 0's trajectory: open, and with it locked against other runs, from start to end
 } replicas_run;
 
 mlff_status md_parse_temperatures(const char *list, double **temperatures_out, int *n_out)
@@ -103,9 +106,10 @@ static mlff_status write_frame(const replicas_run *run, int k)
 {
     mlff_status status = MLFF_OK;
     mlff_writer *writer = k == 0 ? run->first : NULL;
-    const replica *r = &run->each[k];
+    replica *r = &run->each[k];
     char name[PATH_MAX];
     if (!run->task->output) return MLFF_OK;
+    r->lacks_frame = true;
     MLFF_TRY(name_of(run, run->task->output, k, name));
     if (k > 0) MLFF_TRY(mlff_writer_open(name, run->task->format, 1, &writer));
     MLFF_TRY(mlff_writer_write(
@@ -116,6 +120,7 @@ static mlff_status write_frame(const replicas_run *run, int k)
         status = mlff_writer_close(writer);
         writer = NULL;
     }
+    r->lacks_frame = status != MLFF_OK;
 done:
     if (k > 0) mlff_writer_destroy(writer);
     return status;
@@ -135,18 +140,19 @@ static mlff_status open_trajectory(replicas_run *run, int k)
     mlff_status status = MLFF_OK;
     mlff_writer *writer = NULL;
     char name[PATH_MAX];
+    bool lacks_frame = true;
     if (!run->task->output) return MLFF_OK;
     MLFF_TRY(name_of(run, run->task->output, k, name));
     if (run->task->restart)
-        MLFF_TRY(
-            mlff_writer_resume(name, run->task->format, run->each[k].system->n_atoms, run->each[k].first.step, NULL, &writer));
+        MLFF_TRY(md_resume_trajectory(name, run->task->format, run->each[k].system->n_atoms, run->each[k].first.step,
+                                      run->task->every, NULL, &lacks_frame, &writer));
     else
         MLFF_TRY(md_new_trajectory(name, run->task->format, &writer));
     if (k == 0)
         run->first = writer;
     else
         MLFF_TRY(mlff_writer_close(writer));
-    if (!run->task->restart) MLFF_TRY(write_frame(run, k));
+    if (lacks_frame) MLFF_TRY(write_frame(run, k));
 done:
     return status;
 }
@@ -388,12 +394,42 @@ static mlff_status write_all(const replicas_run *run, mlff_status (*write)(const
     return status;
 }
 
+// As of one simulation (cmd_md.c): a run that cannot write ends with frames and restart files of its last step.
+static mlff_status keep_last_step(replicas_run *run, mlff_status cause)
+{
+    mlff_status saved = MLFF_OK;
+    int64_t step = -1;
+    int n_missing = 0;
+    char text[1100], missing[80] = "";
+    if (cause != MLFF_ERR_IO || !run->task->checkpoint) return cause;
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    md_reserve_release(&run->reserve);
+    for (int k = 0; k < run->task->n; k++) {
+        if (run->each[k].ended) continue;
+        step = run->each[k].last.step;
+        if (run->each[k].lacks_frame && write_frame(run, k) != MLFF_OK) n_missing++;
+        if (saved == MLFF_OK) saved = save(run, k);
+    }
+    if (saved != MLFF_OK) return mlff_fail(cause, "%s; restart files are those of before: %s", text, mlff_last_error());
+    if (n_missing > 0)
+        snprintf(missing, sizeof missing, ", of which %d frame%s missing", n_missing, n_missing == 1 ? " is" : "s are");
+    return mlff_fail(cause, "%s; then restart files were written, of step %" PRId64 "%s, and the run can go on from them", text,
+                     step, missing);
+}
+
+static mlff_status write_frames(replicas_run *run)
+{
+    for (int k = 0; k < run->task->n; k++) run->each[k].lacks_frame = run->task->output && !run->each[k].ended;
+    return write_all(run, write_frame);
+}
+
 static mlff_status steps(replicas_run *run)
 {
     mlff_status status = MLFF_OK;
     const md_replicas_task *task = run->task;
     const int64_t begun_ns = mlff_clock_ns(), first = run->each[0].first.step;
     run->piece = 10;
+    md_reserve(task->checkpoint, task->n, task->input->system->n_atoms, &run->reserve);
     run->sample_every = task->n_steps / SAMPLES;
     if (run->sample_every > task->every) run->sample_every = task->every;
     if (run->sample_every > LONGEST_SAMPLE) run->sample_every = LONGEST_SAMPLE;
@@ -402,13 +438,14 @@ static mlff_status steps(replicas_run *run)
         MLFF_TRY(make_piece(run));
         const bool line = (first + run->n_done) % task->every == 0;
         if (line || run->n_done == task->n_steps) show(run);
-        if (line) MLFF_TRY(write_all(run, write_frame));
-        if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(write_all(run, save));
+        if (line) MLFF_TRY(keep_last_step(run, write_frames(run)));
+        if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(keep_last_step(run, write_all(run, save)));
         cli_progress_steps("md", run->n_done, task->n_steps, begun_ns);
         run->unseen = cli_reader_left() && !task->output && !task->checkpoint;
     }
-    MLFF_TRY(write_all(run, save));
+    MLFF_TRY(keep_last_step(run, write_all(run, save)));
 done:
+    md_reserve_release(&run->reserve);
     run->wall_ns = mlff_clock_ns() - begun_ns;
     cli_progress_clear();
     return status;

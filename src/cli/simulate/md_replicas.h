@@ -26,9 +26,6 @@ int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_ta
 mlff_status md_replicas_run(const md_replicas_task *task);
 
 // cmd_md.c:
-/* Makes `path` an empty trajectory (or a stream) that frames are added to; locked until the writer is closed. Fails where another
- * process writes it. */
-mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out);
 /* Maxwell-Boltzmann velocities with the temperature that the ensemble's degrees of freedom are to have. */
 mlff_status md_draw_velocities(const mlff_dynamics_options *options, mlff_system *system);
 

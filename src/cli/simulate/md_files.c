@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// md_files.c: the trajectory and the restart file of mlff md.
+#include "cli/simulate/md_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+// A trajectory grows in place, so that a run that is killed leaves its frames. The file that is replaced stays locked until the new one
+// is.
+mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out)
+{
+    mlff_status status = MLFF_OK;
+    int locked = -1;
+    if (!base_is_stream(path)) {
+        base_output empty;
+        MLFF_TRY(base_lock_name(path, O_RDONLY, "frames", &locked));
+        MLFF_TRY(base_output_open(path, &empty));
+        MLFF_TRY(base_output_commit(&empty));
+    }
+    MLFF_TRY(mlff_writer_open(path, format, 1, writer_out));
+done:
+    if (locked >= 0) close(locked);
+    return status;
+}
+
+mlff_status md_resume_trajectory(const char *path, const char *format, int n_atoms, int64_t step, int64_t every,
+                                 int64_t *n_removed_out, bool *lacks_frame_out, mlff_writer **writer_out)
+{
+    const bool is_there = !base_is_stream(path) && access(path, F_OK) == 0;
+    int64_t last;
+    const mlff_status status = mlff_writer_resume(path, format, n_atoms, step, n_removed_out, &last, writer_out);
+    *lacks_frame_out = is_there && step % every == 0 && last < step;
+    return status;
+}
+
+void md_reserve(const char *restart, int n, int n_atoms, base_output *reserve)
+{
+    enum { ROW = 9 * 25, HEAD = 8192 }; // of a restart file: nine hexadecimal floats for each atom; a frame is smaller
+    if (!restart || base_is_stream(restart) || base_output_open(restart, reserve) != MLFF_OK) return;
+    unlink(reserve->temporary);
+    if (posix_fallocate(fileno(reserve->file), 0, 2 * (off_t)n * ((off_t)ROW * n_atoms + HEAD)) != 0)
+        base_output_abandon(reserve);
+}
+
+void md_reserve_release(base_output *reserve)
+{
+    if (reserve->file) base_output_abandon(reserve);
+}
