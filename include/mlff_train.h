@@ -56,6 +56,11 @@ MLFF_API mlff_status mlff_dataset_add_probe(mlff_dataset *dataset, const mlff_sy
  * as mlff_dataset_add, naming the frame. */
 MLFF_API mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path);
 
+/* For structures that are added one by one, as mlff_dataset_read does for files: the label of the one called `name` is a free energy
+ * unlike its energy (is_free), or an energy without a free energy. A warning tells, once, where a dataset, or the structures of a training
+ * and its validation, have both. Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_note_energy(mlff_dataset *dataset, const char *name, int is_free);
+
 /* Writes a file of labels from which mlff_dataset_read makes the same dataset: structures with their masses, fixed atoms, groups, labels,
  * weights and Hessian probes, every number to the bit. It appears whole or not at all. Fails with MLFF_ERR_VALUE (an empty dataset),
  * MLFF_ERR_IO, MLFF_ERR_MEMORY. */

@@ -569,6 +569,71 @@ static void test_two_kinds_of_energies(void **state)
     remove(path);
 }
 
+static void write_energies(const char *path, const char *keys)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int f = 0; f < 4; f++)
+        fprintf(file, "2\nProperties=species:S:1:pos:R:3:forces:R:3 %s\nH 0 0 0 0 0 0\nH 0 0 0.%d 0 0 0\n", keys, 7 + f);
+    fclose(file);
+}
+
+// Files with an energy alone beside files with a free energy that is another: in one dataset, and in that for validation.
+static void test_energies_of_two_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *second;
+        bool is_mixed;
+    } cases[] = {{"energy=-1", "energy=-1 free_energy=-2", true},
+                 {"free_energy=-2", "energy=-1", true},
+                 {"energy=-1", "energy=-2 free_energy=-2", false},
+                 {"energy=-1 free_energy=-2", "free_energy=-2", false},
+                 {"energy=-1", "energy=-1", false}};
+    char folder[] = P_tmpdir "/mlff-kinds-XXXXXX", paths[2][64], expected[256];
+    assert_non_null(mkdtemp(folder));
+    for (int k = 0; k < 2; k++) snprintf(paths[k], sizeof paths[k], "%s/%d.xyz", folder, k);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        write_energies(paths[0], cases[c].first);
+        write_energies(paths[1], cases[c].second);
+        const bool is_first_free = strstr(cases[c].first, "free_energy");
+        snprintf(expected, sizeof expected, "%s:2: a structure without free_energy, which is the label of %s:2: energies of two",
+                 paths[is_first_free], paths[!is_first_free]);
+        for (int validates = 0; validates < 2; validates++) {
+            mlff_dataset *data[2];
+            mlff_model *student, *best = NULL;
+            mlff_trainer *trainer;
+            mlff_trainer_options options = mlff_trainer_options_default();
+            options.n_steps = 1;
+            mlff_warning_handler_set(NULL, NULL);
+            for (int k = 0; k < 2; k++) assert_ok(mlff_dataset_create(&data[k]));
+            mlff_warning_handler_set(take_warning, NULL);
+            assert_ok(mlff_dataset_read(data[0], paths[0]));
+            n_warned = 0; // of energies that are not read
+            warned[0] = 0;
+            assert_ok(mlff_dataset_read(data[validates], paths[1]));
+            if (validates) {
+                assert_ok(support_create(&student, "painn", "n_features=8; n_layers=1; n_radial=4; elements=H"));
+                assert_ok(mlff_trainer_create(student, data[0], &options, &trainer));
+                n_warned = 0;
+                warned[0] = 0;
+                assert_ok(mlff_trainer_fit(trainer, data[1], NULL, &best));
+                mlff_trainer_destroy(trainer);
+                mlff_model_destroy(student);
+                mlff_model_destroy(best);
+            }
+            const bool is_told = strncmp(warned, expected, strlen(expected)) == 0;
+            if (is_told != cases[c].is_mixed)
+                fail_msg("%s beside %s%s: %d warnings, the last '%s', expected '%s'", cases[c].first, cases[c].second,
+                         validates ? " to validate" : "", n_warned, warned, cases[c].is_mixed ? expected : "");
+            for (int k = 0; k < 2; k++) mlff_dataset_destroy(data[k]);
+        }
+    }
+    mlff_warning_handler_set(NULL, NULL);
+    for (int k = 0; k < 2; k++) remove(paths[k]);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shifts_of_full_rank),
@@ -581,6 +646,7 @@ int main(void)
                                        cmocka_unit_test(test_displaced_crystals),
                                        cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_two_kinds_of_energies),
+                                       cmocka_unit_test(test_energies_of_two_files),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),
                                        cmocka_unit_test(test_stress_of_energies),

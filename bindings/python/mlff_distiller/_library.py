@@ -143,6 +143,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_dataset_destroy": ("void", [_P]),
     "mlff_dataset_add": (None, [_P, _P, POINTER(s.mlff_labels)]),
     "mlff_read_options_default": (s.mlff_read_options, []),
+    "mlff_dataset_note_energy": (None, [_P, c_char_p, c_int]),
     "mlff_dataset_read_some": (None, [_P, c_char_p, POINTER(s.mlff_read_options), POINTER(c_int64)]),
     "mlff_dataset_center_atom_energies": ("void", [_P]),
     "mlff_dataset_size": (c_int64, [_P]),

@@ -30,7 +30,7 @@ from ._devices import parse_device
 from ._energies import energy_of, force_consistent, warn_if_other
 from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
-from .errors import MlffUnsupportedError, MlffUsageError, MlffWarning
+from .errors import MlffUnsupportedError, MlffUsageError
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -534,10 +534,6 @@ class Dataset:
     A sequence of Atoms, whose labels are the results of their calculator.
     """
 
-    # Names of the first structure whose label is a free energy unlike its energy, and of the first that has an energy alone.
-    _first_free: str | None = None
-    _first_alone: str | None = None
-
     def __init__(self, frames: Iterable[Atoms] = ()) -> None:
         out = Handle(lib.core.mlff_dataset_destroy)
         lib.core.mlff_dataset_create(byref(out))
@@ -594,18 +590,10 @@ class Dataset:
         self.add(atoms, float("nan") if label is None else label, results.get("forces"), stress, weight)
         if label is None:
             return
-        told = self._first_free and self._first_alone
         has_free = results.get("free_energy") is not None
-        if warn_if_other(energy, label) or (energy is None and has_free):
-            self._first_free = self._first_free or name
-        elif not has_free:
-            self._first_alone = self._first_alone or name
-        if self._first_free and self._first_alone and not told:
-            text = (
-                f"{self._first_alone}: a structure without free_energy, which is the label of {self._first_free}: energies of two kinds "
-                "are mixed; give free_energy with all structures or with none"
-            )
-            warnings.warn(text, MlffWarning, stacklevel=3)
+        is_other = warn_if_other(energy, label) or (energy is None and has_free)
+        if is_other or not has_free:
+            lib.core.mlff_dataset_note_energy(self._handle, lib.path_bytes(name), int(is_other))
 
     def add(
         self, atoms: Atoms, energy: float | None = None, forces: Any = None, stress: Any = None, weight: float = 1.0

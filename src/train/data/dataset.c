@@ -40,6 +40,7 @@ void mlff_dataset_destroy(mlff_dataset *dataset)
 {
     if (!dataset) return;
     dataset_truncate(dataset, 0);
+    energy_kinds_free(&dataset->kinds);
     base_free(dataset->frames);
     base_free(dataset);
 }

@@ -13,8 +13,14 @@ typedef struct dataset_frame {
     double probe_step;     /* Å, h > 0: this frame and the next are a probe's + and - displacement; else 0 */
 } dataset_frame;
 
+/* Names of the first structure whose label is a free energy unlike its energy, and of the first that has an energy alone; NULL: none. */
+typedef struct energy_kinds {
+    char *free, *alone;
+} energy_kinds;
+
 struct mlff_dataset {
     dataset_frame *frames; /* [n_frames] */
+    energy_kinds kinds;
     size_t n_frames, capacity;
     int n_threads;  /* to read and to check it; 0: all cores */
     uint64_t state; /* another number for each dataset and after each change: an address may be used again */
@@ -23,6 +29,16 @@ struct mlff_dataset {
 /* mlff_dataset_add of a system with labels of its own; `name` begins the error text. */
 mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, double weight,
                               const char *name);
+/* ---- dataset_kinds.c */
+
+/* A warning where labels of the two together are of both kinds, and those of neither alone. */
+void energy_kinds_compare(const energy_kinds *a, const energy_kinds *b);
+/* The same, and adds the later ones. Fails with MLFF_ERR_MEMORY. */
+mlff_status energy_kinds_join(energy_kinds *all, const energy_kinds *later);
+void energy_kinds_free(energy_kinds *kinds);
+
+/* ---- dataset.c and others */
+
 /* Adds a copy of a frame that another dataset holds. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near

@@ -79,6 +79,20 @@ static mlff_status take_label(void *context, shard_label *label)
     return MLFF_OK;
 }
 
+// Those of this file and of the ones before; the file's own were compared as it was read.
+static mlff_status note_energies(mlff_dataset *dataset, const char *path, atoms_energy_lines lines)
+{
+    base_text names[2] = {{0}};
+    const int64_t numbers[2] = {lines.free, lines.alone};
+    for (int k = 0; k < 2; k++)
+        if (numbers[k] > 0) base_text_add(&names[k], "%s:%" PRId64, path, numbers[k]);
+    mlff_status status = names[0].status == MLFF_OK ? names[1].status : names[0].status;
+    if (status == MLFF_OK)
+        status = energy_kinds_join(&dataset->kinds, &(energy_kinds){.free = names[0].text, .alone = names[1].text});
+    for (int k = 0; k < 2; k++) base_text_free(&names[k]);
+    return status;
+}
+
 mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, const mlff_read_options *given,
                                    int64_t *n_left_out_out)
 {
@@ -96,7 +110,9 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
     if (shard_is_file(path)) {
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
     } else {
-        MLFF_TRY(frames_visit(path, r.options.n_threads, take_system, &r));
+        atoms_energy_lines energies = {0};
+        MLFF_TRY(frames_visit(path, r.options.n_threads, take_system, &r, &energies));
+        MLFF_TRY(note_energies(dataset, path, energies));
         MLFF_TRY(dataset_warn_of_forces(dataset, before, path)); // files of mlff label are in its units
     }
     if (r.n_frames == 0 && r.n_failed > 0)

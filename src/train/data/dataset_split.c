@@ -149,6 +149,7 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
 
     MLFF_TRY(mlff_dataset_create(&parts[0]));
     MLFF_TRY(mlff_dataset_create(&parts[1]));
+    for (int k = 0; k < 2; k++) MLFF_TRY(energy_kinds_join(&parts[k]->kinds, &dataset->kinds));
     MLFF_TRY(distribute(dataset, validates, parts));
     *training_out = parts[0];
     *validation_out = parts[1];

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "atoms/atoms.h"
 #include "device/team.h"
 #include "mapped_file.h"
 
@@ -137,7 +136,7 @@ static mlff_status visit_parts(cutting *c, frame_visitor visit, void *context)
 }
 
 static mlff_status visit_in_parallel(const char *path, const char *bytes, size_t n_bytes, int n_threads, frame_visitor visit,
-                                     void *context)
+                                     void *context, atoms_energy_lines *energies_out)
 {
     mlff_status status = MLFF_OK;
     cutting c = {.path = path, .bytes = bytes, .n_bytes = n_bytes, .n_most = PARTS_A_THREAD * n_threads};
@@ -147,6 +146,7 @@ static mlff_status visit_in_parallel(const char *path, const char *bytes, size_t
         team_run(n_threads, read_parts, &c);
         status = visit_parts(&c, visit, context);
     }
+    *energies_out = c.energies;
     for (int k = 0; k < c.n_most; k++) base_free(c.parts[k].systems);
     base_free(c.parts);
     return status;
@@ -164,7 +164,7 @@ static mlff_status visit_one_by_one(mlff_reader *reader, frame_visitor visit, vo
     }
 }
 
-mlff_status frames_visit(const char *path, int n_threads, frame_visitor visit, void *context)
+mlff_status frames_visit(const char *path, int n_threads, frame_visitor visit, void *context, atoms_energy_lines *energies_out)
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
@@ -174,10 +174,11 @@ mlff_status frames_visit(const char *path, int n_threads, frame_visitor visit, v
     const bool is_file = reader->descriptor != STDIN_FILENO && fstat(reader->descriptor, &file) == 0 && S_ISREG(file.st_mode);
     if (is_file && reader->read_frame == extxyz_read_frame && file.st_size > PART_BYTES) {
         MLFF_TRY(mapped_file_open(path, &map));
-        status = visit_in_parallel(path, map.bytes, map.length, team_size(n_threads), visit, context);
+        status = visit_in_parallel(path, map.bytes, map.length, team_size(n_threads), visit, context, energies_out);
         mapped_file_close(&map);
     } else {
         status = visit_one_by_one(reader, visit, context);
+        *energies_out = reader->energies;
     }
 done:
     mlff_reader_destroy(reader);

@@ -203,6 +203,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     MLFF_TRY(base_take_options("mlff_trainer_fit", "mlff_fit_options", options, sizeof f.options, &f.options));
     if (f.options.checkpoint && !f.options.best)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: a checkpoint needs a file for the best model too");
+    energy_kinds_compare(&t->kinds, &validation->kinds);
     const int64_t every = f.options.validate_every > 0 ? f.options.validate_every : default_interval(t);
     if (f.options.checkpoint) MLFF_TRY(mlff_dataset_hash(validation, t->best_by));
     MLFF_TRY(resume(&f));

@@ -155,6 +155,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) t->element_force_mae[z] = NAN;
+    MLFF_TRY(energy_kinds_join(&t->kinds, &data->kinds));
     MLFF_TRY(trainer_build_set(model, &chosen.loss, data, false, chosen.n_threads, &t->set));
     if (helper_begin(&hashing)) // while the data go to the device
         helper_start(&hashing, hash_data, t);
@@ -174,6 +175,7 @@ void mlff_trainer_destroy(mlff_trainer *t)
 {
     if (!t) return;
     if (t->backend) t->backend->destroy(t->backend);
+    energy_kinds_free(&t->kinds);
     train_set_free(t->set);
     train_set_free(t->validation_set);
     base_free(t->unit);

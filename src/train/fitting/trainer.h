@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "model/training/train_backend.h"
+#include "train/data/dataset.h"
 
 /* The order of structures and the learning rate of a step depend on `step` and the members below alone, so these and the
  * vectors of the backend are the whole state of a run. */
@@ -13,6 +14,7 @@ struct mlff_trainer {
     mlff_trainer_options options;
     train_backend *backend;
     train_set *set;
+    energy_kinds kinds; /* of its labels */
     uint64_t data_hash; /* trainer_hash */
     int32_t *unit;      /* [n_units] first frame of each structure or probe */
     int64_t n_units, per_epoch;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/data/dataset.h"
 #include "train/teachers/teacher.h"
 
 mlff_verdict_options mlff_verdict_options_default(void)
@@ -317,6 +318,7 @@ static mlff_status judge_copies(const verdict_run *run, bool *held_out_out)
     *held_out_out = false;
     if (!run->verdict->options.trained_on) return MLFF_OK;
     if (!(copy_of = base_alloc((size_t)size, sizeof *copy_of, "copies"))) return MLFF_ERR_MEMORY;
+    energy_kinds_compare(&run->verdict->options.trained_on->kinds, &run->test->kinds);
     MLFF_TRY(mlff_dataset_copies(run->test, run->verdict->options.trained_on, &n, copy_of));
     while (first < size && copy_of[first] < 0) first++;
     mlff_bar *bar = verdict_add(run->verdict, "held_out", "%", 100.0 * (double)n / (double)size, NAN, MOST_COPIES, 0);

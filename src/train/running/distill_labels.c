@@ -33,7 +33,7 @@ static void tell_groups_apart(mlff_dataset *dataset, uint64_t file)
 
 static mlff_status append(mlff_dataset *to, const mlff_dataset *from)
 {
-    mlff_status status = MLFF_OK;
+    mlff_status status = energy_kinds_join(&to->kinds, &from->kinds);
     for (size_t k = 0; k < from->n_frames && status == MLFF_OK; k++) status = dataset_add_copy(to, &from->frames[k]);
     return status;
 }
