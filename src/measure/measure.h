@@ -200,6 +200,9 @@ double normal_quantile(double fraction);
 /* Student's distribution with nu degrees of freedom, 1 or more. */
 double student_below(double t, double nu);
 double student_quantile(double fraction, double nu);
+/* mean.c: the mean of `values` between low and high at 95 %, also where they depend on each other over up to a fifth of the series; NaN
+ * with fewer than 12 values. */
+void mean_interval(const double *values, int64_t n, double *low_out, double *high_out);
 
 /* A run as its blocks, each by the logarithm of its median when its steps are resampled. */
 enum { BOOTSTRAP_BLOCKS = 12, BOOTSTRAP_LEVELS = 64 };

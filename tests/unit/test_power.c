@@ -230,24 +230,53 @@ static void test_rapl(void **state)
     rmdir(root);
 }
 
-static void test_batches(void **state)
+// Noise of an autoregression with a correlation over `length` values, with `white` times as much that depends on nothing, around 10.
+static void plant(double *values, int n, double length, double white, uint64_t trial)
+{
+    const double correlation = length > 0.0 ? exp(-1.0 / length) : 0.0, fresh = sqrt(1.0 - correlation * correlation);
+    double x = base_random_normal(3, trial, (uint64_t)n);
+    for (int i = 0; i < n; i++) {
+        x = correlation * x + fresh * base_random_normal(3, trial, (uint64_t)i);
+        values[i] = 10.0 + x + white * base_random_normal(4, trial, (uint64_t)i);
+    }
+}
+
+// The stated 95 % against planted means. Blocks that were taken for independent held them in 77 % of the series with a correlation over 20 of
+// 400 values, in 46 % with 80. Without correlation the interval is not much wider than Student's, 0.209 of 20 blocks of 20 values.
+static void test_mean_interval(void **state)
 {
     (void)state;
-    double values[400], low, high;
-    int inside = 0;
-    for (int trial = 0; trial < 400; trial++) { // correlated by 0.8: a plain interval would hold the mean in half of the trials
-        double x = 0.0;
-        for (int i = 0; i < 400; i++) {
-            x = 0.8 * x + 0.6 * base_random_normal(3, (uint64_t)trial, (uint64_t)i);
-            values[i] = 10.0 + x;
+    enum { MOST = 2000, TRIALS = 400 };
+    static const struct {
+        int n;
+        double length, white;
+        int least; // of 400 trials, whose standard deviation is 4
+        double widest;
+    } cases[] = {{400, 0, 0, 380, 1.5 * 0.209}, {400, 4.5, 0, 380, INFINITY}, {2000, 20, 0, 380, INFINITY},
+                 {400, 20, 0, 372, INFINITY},   {400, 80, 0, 356, INFINITY},  {2000, 200, 1, 364, INFINITY},
+                 {100, 10, 1, 356, INFINITY},   {20, 0, 0, 388, INFINITY}};
+    static double values[MOST];
+    double low, high;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        int held = 0;
+        double width = 0.0;
+        for (int trial = 0; trial < TRIALS; trial++) {
+            plant(values, cases[c].n, cases[c].length, cases[c].white, 1000 * c + (uint64_t)trial);
+            mean_interval(values, cases[c].n, &low, &high);
+            held += low <= 10.0 && 10.0 <= high;
+            width += (high - low) / TRIALS;
         }
-        batch_interval(values, 400, &low, &high);
-        inside += low <= 10.0 && 10.0 <= high;
+        if (held < cases[c].least || !(width <= cases[c].widest))
+            fail_msg(
+                "seeds 3, 4: the interval at 95 %% of %d values with a correlation over %g held the mean in %d of %d trials; its "
+                "width is %g",
+                cases[c].n, cases[c].length, held, TRIALS, width);
     }
-    if (inside < 360)
-        fail_msg("seed 3: the interval at 95 %% held the mean in %d of 400 trials", inside); // 20 values a batch: 90 %
-    batch_interval(values, 11, &low, &high);
+    mean_interval(values, 11, &low, &high);
     assert_true(isnan(low) && isnan(high));
+    for (int i = 0; i < 40; i++) values[i] = 3.0;
+    mean_interval(values, 40, &low, &high);
+    assert_true(low == 3.0 && high == 3.0);
 }
 
 static void say_energy(const void *context, char *text, size_t text_bytes)
@@ -283,7 +312,7 @@ int main(void)
                                        cmocka_unit_test(test_file_and_back),
                                        cmocka_unit_test(test_visible_devices),
                                        cmocka_unit_test(test_rapl),
-                                       cmocka_unit_test(test_batches)};
+                                       cmocka_unit_test(test_mean_interval)};
     use_fake();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

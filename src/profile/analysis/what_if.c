@@ -61,8 +61,8 @@ static void write_interval(const mlff_profile *profile, const double *factors, c
         }
         gain[b] = step / then[b];
     }
-    batch_interval(then, STAGE_BLOCKS, &low, &high);
-    batch_interval(gain, STAGE_BLOCKS, &gain_low, &gain_high);
+    mean_interval(then, STAGE_BLOCKS, &low, &high);
+    mean_interval(gain, STAGE_BLOCKS, &gain_low, &gain_high);
     if (low > 0.0 && isfinite(gain_high))
         base_format(text, text_bytes, " (%s to %s, %.2f to %.2f× at 95 %%)", PROFILE_TIME(low), PROFILE_TIME(high), gain_low,
                     gain_high);

@@ -8,7 +8,6 @@
 
 #include "profile/run/run.h"
 
-enum { BATCHES = 20, FEWEST = 12 };
 #define CLOCK_WELL_BELOW 0.93
 
 void energy_report_free(energy_report *report)
@@ -19,29 +18,10 @@ void energy_report_free(energy_report *report)
     base_free(report);
 }
 
-void batch_interval(const double *values, int64_t n, double *low, double *high)
-{
-    *low = *high = NAN;
-    if (n < FEWEST) return;
-    int batches = n / 2 < BATCHES ? (int)(n / 2) : BATCHES;
-    double mean = 0.0, squares = 0.0;
-    for (int b = 0; b < batches; b++) {
-        int64_t begin = n * b / batches, end = n * (b + 1) / batches;
-        double sum = 0.0;
-        for (int64_t i = begin; i < end; i++) sum += values[i];
-        double value = sum / (double)(end - begin), before = mean;
-        mean += (value - mean) / (b + 1);
-        squares += (value - before) * (value - mean);
-    }
-    double half = student_quantile(0.975, batches - 1) * sqrt(squares / (batches - 1) / batches);
-    *low = mean - half;
-    *high = mean + half;
-}
-
 void ns_per_day_interval(const mlff_profile *profile, double *low, double *high)
 {
     double least_ms, most_ms;
-    batch_interval(profile->latency_ms, profile->n_latency, &least_ms, &most_ms);
+    mean_interval(profile->latency_ms, profile->n_latency, &least_ms, &most_ms);
     double mean_ms = profile->summary.latency_ms.mean;
     *low = profile->summary.ns_per_day * mean_ms / most_ms;
     *high = profile->summary.ns_per_day * mean_ms / least_ms;
@@ -82,7 +62,7 @@ static void derive_joules(const power_series *s, energy_report *report)
     }
     report->joules_per_step = steps > 0.0 && joules > 0.0 ? joules / steps : NAN; // the counter moves in steps
     report->watts = seconds > 0.0 && joules > 0.0 ? joules / seconds : NAN;
-    batch_interval(rates, joules > 0.0 ? n : 0, &report->joules_low, &report->joules_high);
+    mean_interval(rates, joules > 0.0 ? n : 0, &report->joules_low, &report->joules_high);
 }
 
 mlff_status energy_derive(const power_series *s, energy_report **report_out)

@@ -32,9 +32,6 @@ void energy_write(json *j, const energy_report *report);
 struct cJSON;
 mlff_status energy_read(const char *path, const struct cJSON *object, energy_report **report_out);
 
-/* Mean of `values` between low and high at 95 %, by means of up to 20 batches, which serial correlation leaves valid; NaN
- * with fewer than 12 values. */
-void batch_interval(const double *values, int64_t n, double *low, double *high);
 /* ns/day of the run, in the same way from its steps. */
 void ns_per_day_interval(const mlff_profile *profile, double *low, double *high);
 
