@@ -360,6 +360,8 @@ test_reader_leaves() {
     headed 141 eval model.safetensors many.xyz
     headed 141 eval model.safetensors many.xyz -o -
     headed 141 eval model.safetensors many.xyz --json -
+    headed 141 bench batch model.safetensors --system silicon --n-atoms 8 --batch-sizes 1,1,1,60000 --n-calls 200 --device cpu
+    headed 141 bench run --n-calls 500 --threads 1
     headed 141 relax model.safetensors many.xyz --max-steps 1 --batch 2
     headed 141 relax model.safetensors many.xyz --max-steps 1 --batch 2 -o -
     # shellcheck disable=SC2086

@@ -175,7 +175,7 @@ int bench_batch(cli_arguments *arguments)
         fflush(stdout); // before the first size is measured, also into a pipe
     }
     cli_interrupt_catch();
-    for (int k = 0; k < n_sizes && status == MLFF_OK; k++) {
+    for (int k = 0; k < n_sizes && status == MLFF_OK && !cli_reader_left(); k++) {
         double each_ms = 0.0;
         cli_progress("bench batch: %d structure%s, %d of %d sizes", n_structures[k], base_plural(n_structures[k]), k + 1,
                      n_sizes);

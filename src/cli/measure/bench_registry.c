@@ -166,7 +166,7 @@ int bench_run(cli_arguments *arguments)
     cli_interrupt_catch();
     if (!cli_given(arguments, "json")) print_head();
     for (int w = 0; w < N_WORKLOADS; w++) {
-        for (int k = 0; k < N_IMPLEMENTATIONS && chosen(arguments, workloads[w].name); k++) {
+        for (int k = 0; k < N_IMPLEMENTATIONS && !(cli_reader_left() && !path) && chosen(arguments, workloads[w].name); k++) {
             mlff_device device;
             if (mlff_device_parse(implementations[k].device, &device) != MLFF_OK) continue; // not here; `list` says why
             MLFF_TRY(profile_one(&workloads[w], &implementations[k], n_steps, threads, &profiles[n]));
