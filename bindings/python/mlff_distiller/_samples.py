@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""ASE's atoms as the C library's systems, and back: one, and lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ctypes import byref, c_char_p, c_int
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _library as lib
+from . import _structs as s
+from ._bridge import doubles, system_from_atoms
+from ._handles import Handle
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+
+class System:
+    """A C system of ASE's atoms for the time of a `with`."""
+
+    def __init__(self, atoms: Atoms) -> None:
+        self.address = system_from_atoms(atoms, 0)
+        system = s.mlff_system.from_address(self.address)
+        system.label_energy = float("nan")
+        group = atoms.info.get("group", -1)
+        system.group = int(group) if isinstance(group, (int, np.integer)) else -1
+
+    def __enter__(self) -> int:
+        return self.address
+
+    def __exit__(self, *exception: object) -> None:
+        lib.core.mlff_system_destroy(self.address)
+
+
+def atoms_from_system(address: int) -> Atoms:
+    """ASE's atoms of a C system; labels become the results of a SinglePointCalculator."""
+    from ase import Atoms
+    from ase.calculators.singlepoint import SinglePointCalculator
+
+    system = s.mlff_system.from_address(address)
+    n = system.n_atoms
+    numbers = np.ctypeslib.as_array((c_int * n).from_address(system.species)).copy()
+    cell = np.array(system.cell[:]).reshape(3, 3)
+    atoms = Atoms(numbers, doubles(system.positions, (n, 3)).copy(), cell=cell, pbc=[bool(flag) for flag in system.periodic])
+    if system.group >= 0:
+        atoms.info["group"] = int(system.group)
+    for name, value in (("charge", system.charge), ("spin", system.spin)):
+        if not np.isnan(value):
+            atoms.info[name] = float(value)
+    results: dict[str, Any] = {}
+    if not np.isnan(system.label_energy):
+        results["energy"] = system.label_energy
+    if system.label_forces:
+        results["forces"] = doubles(system.label_forces, (n, 3)).copy()
+    if not np.isnan(system.label_stress[0]):
+        results["stress"] = np.array(system.label_stress[:])
+    if results:
+        atoms.calc = SinglePointCalculator(atoms, **results)
+    return atoms
+
+
+class Samples:
+    """The C library's list of structures, with each one's origin."""
+
+    def __init__(self, frames: Iterable[Atoms] = (), origin: str = "python") -> None:
+        out = Handle(lib.core.mlff_samples_destroy)
+        lib.core.mlff_samples_create(byref(out))
+        self.handle = out
+        for atoms in frames:
+            with System(atoms) as system:
+                lib.core.mlff_samples_add(self.handle, system, str(atoms.info.get("origin", origin)).encode()[:23])
+
+    def atoms(self) -> list[Atoms]:
+        found = []
+        origin = c_char_p()
+        for k in range(lib.core.mlff_samples_size(self.handle)):
+            atoms = atoms_from_system(lib.core.mlff_samples_get(self.handle, k, byref(origin)))
+            atoms.info["origin"] = (origin.value or b"").decode("utf-8", "ignore")
+            found.append(atoms)
+        return found
