@@ -3,6 +3,7 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,10 @@ from ase.build import molecule
 from ase.constraints import FixAtoms, FixBondLength
 from ase.units import fs
 
-from mlff_distiller import Dynamics, MlffWarning, Model, analyze, relax, vibrations
+from mlff_distiller import Dynamics, MlffWarning, Model, StudentCalculator, analyze, relax, vibrations
+from mlff_distiller.cuda.md_profiler import MDProfiler, save_html
 from mlff_distiller.distill import sample
+from mlff_distiller.training import distill
 
 COMMA = """
 import json, locale, sys
@@ -108,6 +111,29 @@ class TestInterrupt(unittest.TestCase):
         timer.start()
         with self.assertRaises(KeyboardInterrupt):
             relax([molecule("CH3CH2OH")], support.untrained(), fmax=1e-9, max_steps=10**12, device="cpu")
+
+
+class TestFiles(unittest.TestCase):
+    def test_whole_or_not_at_all(self):
+        """A limit of the size of files stands for a full disk: no part of a file is left, and an older file stays as it was."""
+        folder = support.scratch("limited")
+        folder.mkdir(exist_ok=True)
+        calculator = StudentCalculator(support.untrained(), device="cpu")
+        result = MDProfiler("cpu", warmup_steps=2).profile_calculator(calculator, molecule("CH3CH2OH"), n_steps=20)
+        (folder / "page.html").write_text("before")
+        seeds = [molecule("C6H6") for _ in range(20)]
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for write in (
+            lambda: save_html([result], folder / "page.html"),
+            lambda: distill(support.untrained(), seeds, folder / "run", preset="demo"),
+        ):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+            try:
+                self.assertRaises(OSError, write)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        self.assertEqual(sorted(path.name for path in folder.rglob("*")), ["page.html", "run"])
+        self.assertEqual((folder / "page.html").read_text(), "before")
 
 
 class TestAtoms(unittest.TestCase):

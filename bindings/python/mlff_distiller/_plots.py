@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._files import whole_file
+
 
 def plot_times(
     times_ms: Sequence[float], every: int, marks: Mapping[str, float], title: str, path: str | os.PathLike[str] | None
@@ -30,5 +32,6 @@ def plot_times(
     over.legend(loc="upper right", fontsize="small")
     figure.suptitle(title)
     if path is not None:
-        figure.savefig(os.fspath(path))
+        with whole_file(path) as part:
+            figure.savefig(os.fspath(part))
     return figure

@@ -28,6 +28,7 @@ from ase.data import chemical_symbols
 from . import _library as lib
 from . import _structs as s
 from ._bridge import doubles
+from ._files import write_whole
 from ._numbers import count_text
 from .cuda.device_utils import get_device
 from .cuda.md_profiler import MDProfiler, MDProfileResult
@@ -102,14 +103,12 @@ def _profile(options: argparse.Namespace, profiler: MDProfiler, name: str, n_ato
 def _save(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "README.md").exists():
-        (folder / "README.md").write_text(README, encoding="utf-8")
+        write_whole(folder / "README.md", README)
     path = folder / name
     if len(results) == 1:
         results[0].save_json(path)
     else:
-        part = path.with_name(path.name + ".part")
-        part.write_text(json.dumps({"runs": [result.to_dict() for result in results]}), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps({"runs": [result.to_dict() for result in results]}))
     print(f"written: {path}")
 
 

@@ -32,6 +32,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import Interrupts
 from ._devices import parse_device
+from ._files import write_whole
 from ._handles import Handle, exclusive
 from .distill import Dataset, Teacher
 from .engine import PRECISIONS, Array, Model
@@ -288,7 +289,7 @@ def _name_seeds(folder: pathlib.Path, seeds: Any) -> bytes:
     write(text, [atoms.copy() for atoms in seeds], format="extxyz")
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        path.write_text(text.getvalue(), encoding="utf-8")
+        write_whole(path, text.getvalue())
     elif path.read_text(encoding="utf-8") != text.getvalue():
         raise MlffUsageError(f"{folder} holds a run of other seeds; give another folder")
     return lib.path_bytes(path)

@@ -37,6 +37,7 @@ from .. import _library as lib
 from .. import _structs as s
 from .._bridge import Interrupts, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
+from .._files import write_whole
 from .._handles import Handle
 from .._numbers import change_mb_text, count_text, number_text, time_text
 from ..errors import MlffUsageError, MlffWarning
@@ -624,9 +625,7 @@ class ProfilerContext:
         if self._torch is not None:
             theirs = folder / f"{self.name}.torch.trace.json"
             self._torch.export_chrome_trace(str(theirs))
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}), encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}))
         self.trace_path = path
 
 

@@ -31,6 +31,7 @@ from .. import _library as lib
 from .. import _structs as s
 from .._bridge import MASKS, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
+from .._files import write_whole
 from .._measured import CalculatorStep, StudentStages, offered_by
 from .._numbers import count_text, time_text
 from ..errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffWarning
@@ -520,9 +521,7 @@ def save_html(results: Sequence[MDProfileResult], path: str | os.PathLike[str], 
     text = lib.take_text(lib.profile.mlff_profile_html, handles, len(results), title or None)
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(target)
+    write_whole(target, text)
 
 
 @dataclass(frozen=True)
