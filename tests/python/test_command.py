@@ -2,15 +2,20 @@
 """Purpose: the console scripts and `python -m mlff_distiller` are the command, with its arguments and its exit status;
 the teachers' profiler builds, measures and refuses as asked."""
 
+import contextlib
+import io
 import json
 import signal
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import support
-from mlff_distiller import __version__
-from mlff_distiller.cuda.md_profiler import MDProfileResult
+from ase.build import molecule
+
+from mlff_distiller import StudentCalculator, __version__, profile_teachers
+from mlff_distiller.cuda.md_profiler import MDProfiler, MDProfileResult
 
 SCRIPT = "import sys; sys.argv = ['x', *sys.argv[2:]]; import mlff_distiller._command as c; getattr(c, sys.argv.pop(1))()"
 
@@ -100,6 +105,35 @@ class Teachers(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(MDProfileResult.load_json(folder / "comparison_water.json").n_steps)
         self.assertNotIn("left out: orb", done.stderr)  # it runs without orb_models
+
+    def test_ctrl_c(self):
+        """What was measured before is kept: the sizes before, and steps of the one under way where there is no other."""
+        folder = support.scratch("interrupted")
+        model = ["--model", str(support.untrained_path()), "--device", "cpu", "--output-dir", str(folder), "--n-steps", "10"]
+        calculator = StudentCalculator(support.untrained_path(), device="cpu")
+        first, calls = MDProfiler("cpu", warmup_steps=2).profile_calculator(calculator, molecule("CH3CH2OH"), n_steps=10), []
+
+        def interrupting(options, profiler, name, n_atoms):
+            calls.append(n_atoms)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return first
+
+        said = io.StringIO()
+        with mock.patch.object(profile_teachers, "_profile", interrupting), contextlib.redirect_stderr(said):
+            self.assertEqual(profile_teachers.main([*model, "--system-sizes", "8,64,216"]), 130)
+        self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted at 64 atoms; 1 profile before it kept")
+        self.assertEqual(MDProfileResult.load_json(folder / "untrained_scaling_silicon.json").n_steps, 10)
+
+        def partial(*_):
+            error = KeyboardInterrupt()
+            error.profile = first
+            raise error
+
+        with mock.patch.object(profile_teachers, "_profile", partial), contextlib.redirect_stderr(said):
+            self.assertEqual(profile_teachers.main(model), 130)
+        self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted after 10 steps, which are kept")
+        self.assertEqual(MDProfileResult.load_json(folder / "untrained_profile.json").n_steps, 10)
 
     def test_refusals(self):
         for words, status, text in (

@@ -121,11 +121,17 @@ def _table(results: Sequence[MDProfileResult]) -> None:
         print(f"{r.name:<{width}} " + " ".join(texts) + f" {r.us_per_atom:9.2f}")
 
 
+def _say_interrupted(results: Sequence[MDProfileResult], where: str) -> int:
+    kept = f"; {count_text(len(results), 'profile')} before it kept" if results else ""
+    print(f"mlff-profile: interrupted {where}{kept}", file=sys.stderr)
+    return 130
+
+
 def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
     """Every teacher that runs here, each in a process of its own, on the same frames; those that do not say why."""
     options.system = KNOWN_TO_ALL
     atoms = build_system(options.system, options.n_atoms, options.seed)
-    results = []
+    results, interrupted = [], None
     for name in COMPARED:
         maker = functools.partial(make_teacher, name, str(profiler.device), options.random_weights)
         try:
@@ -133,11 +139,45 @@ def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
             results.append(found[name])
         except (MlffError, OSError) as problem:
             print(f"left out: {problem}", file=sys.stderr)
-    if not results:
-        return 1
-    _table(results)
-    _save(options.output_dir, f"comparison_{options.system}.json", results)
-    return 0
+        except KeyboardInterrupt:
+            interrupted = name
+            break
+    if results:
+        _table(results)
+        _save(options.output_dir, f"comparison_{options.system}.json", results)
+    if interrupted:
+        return _say_interrupted(results, f"during {interrupted}")
+    return 0 if results else 1
+
+
+def _scale(options: argparse.Namespace, profiler: MDProfiler) -> int:
+    results, interrupted = [], None
+    for n_atoms in _built_sizes(options):
+        try:
+            results.append(_profile(options, profiler, options.model, n_atoms))
+        except KeyboardInterrupt:
+            interrupted = n_atoms
+            break
+    if results:
+        _table(results)
+        _save(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results)
+    return 0 if interrupted is None else _say_interrupted(results, f"at {count_text(interrupted, 'atom')}")
+
+
+def _one(options: argparse.Namespace, profiler: MDProfiler) -> int:
+    interrupted = False
+    try:
+        result = _profile(options, profiler, options.model, options.n_atoms)
+    except KeyboardInterrupt as stopped:
+        measured: MDProfileResult | None = getattr(stopped, "profile", None)
+        if measured is None:
+            raise
+        interrupted, result = True, measured
+    print(result.summary())
+    _save(options.output_dir, f"{_slug(options.model)}_profile.json", [result])
+    if interrupted:
+        print(f"mlff-profile: interrupted after {count_text(result.n_steps, 'step')}, which are kept", file=sys.stderr)
+    return 130 if interrupted else 0
 
 
 def _built_sizes(options: argparse.Namespace) -> list[int]:
@@ -149,15 +189,7 @@ def _run(options: argparse.Namespace) -> int:
     profiler = MDProfiler(device=get_device(options.device, fallback=True), warmup_steps=options.warmup)
     if options.compare_all:
         return _compare_all(options, profiler)
-    if options.system_sizes:
-        results = [_profile(options, profiler, options.model, n) for n in _built_sizes(options)]
-        _table(results)
-        _save(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results)
-    else:
-        result = _profile(options, profiler, options.model, options.n_atoms)
-        print(result.summary())
-        _save(options.output_dir, f"{_slug(options.model)}_profile.json", [result])
-    return 0
+    return _scale(options, profiler) if options.system_sizes else _one(options, profiler)
 
 
 def _count(text: str) -> int:
@@ -191,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *details, **more: print(f"warning: {message}", file=sys.stderr)
             return _run(options)
     except KeyboardInterrupt:
-        print("mlff-profile: interrupted", file=sys.stderr)
+        print("mlff-profile: interrupted before a step was measured", file=sys.stderr)
         return 130
     except (MlffError, ImportError, OSError) as problem:
         print(f"mlff-profile: {problem}", file=sys.stderr)
