@@ -220,6 +220,31 @@ test_full_disk() {
     says 'standard output.*No space' err
 }
 
+# A disk without room for the student is told before the training, and one that becomes full meanwhile does not cost it.
+test_train_full_disk() {
+    unshare -Urm true 2>/dev/null || { echo "skipped: no file system of its own size"; return; }
+    model
+    run 0 sample model.safetensors --system ethanol -o structures.extxyz --n-samples 30 --methods thermal --oversample 1 --no-relax
+    run 0 label model.safetensors structures.extxyz -o labels.extxyz --device cpu
+    mkdir small
+    export mlff
+    unshare -Urm bash -c 'mount -t tmpfs -o size=64k none small
+        "$mlff" train labels.extxyz --steps 20 --features 8 --layers 1 --device cpu -o small/student.safetensors >out 2>err </dev/null' &&
+        fail "a student without room"
+    says '^mlff: small/student.safetensors: 0.[0-9] MB cannot be reserved for it: No space left on device$' err
+    [ ! -s out ] || fail "a training whose student has no room"
+    unshare -Urm bash -c 'mount -t tmpfs -o size=512k none small
+        "$mlff" train labels.extxyz --steps 3000 --features 8 --layers 1 --device cpu -o small/student.safetensors --history history >out 2>err </dev/null &
+        process=$!
+        for _ in $(seq 600); do [ -s history ] && break; sleep 0.05; done
+        cat /dev/zero >small/fill 2>/dev/null
+        kill -0 $process || exit 3
+        wait $process || exit 1
+        cp small/student.safetensors student.safetensors'
+    is $? 0 "exit status of a training during which the disk became full"
+    run 0 info student.safetensors
+}
+
 test_unreadable() {
     model
     water

@@ -67,6 +67,7 @@ typedef struct training {
     bool to_json;
     mlff_training_errors errors; // of the best weights
     char best[PATH_MAX];         // of --checkpoint: the best model so far
+    base_output reserve;         // space for the student
 } training;
 
 // ---- options ------------------------------------------------------------------------------------------------------
@@ -327,6 +328,15 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
               base_plural(n_train), e->n_frames, mlff_training_errors_text(e, text));
 }
 
+// A disk that is full, or becomes full, does not cost the training.
+static mlff_status reserve_student(training *run, const mlff_model *student)
+{
+    enum { METADATA = 65536 };
+    mlff_model_info info;
+    mlff_model_info_get(student, &info);
+    return cli_reserve(run->output, info.n_bytes + METADATA, &run->reserve);
+}
+
 // What the student was trained on, and how well, into its metadata.
 static mlff_status note_training(const training *run, const mlff_dataset *train, mlff_model *student)
 {
@@ -359,6 +369,7 @@ static int run_train(cli_arguments *arguments)
     if (status == MLFF_OK) status = load_data(&run, &train, &validation);
     if (status == MLFF_OK) status = warn_of_copies(&run, train, validation);
     if (status == MLFF_OK) status = make_student(&run, train, &student);
+    if (status == MLFF_OK) status = reserve_student(&run, student);
     if (status == MLFF_OK && run.epochs) {
         const int64_t n = mlff_dataset_size(train), batch = run.trainer.batch_size;
         run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
@@ -375,6 +386,7 @@ static int run_train(cli_arguments *arguments)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
     if (status == MLFF_OK) status = note_training(&run, train, trained);
+    cli_reserve_release(&run.reserve);
     if (status == MLFF_OK) status = mlff_model_save(trained, run.output);
     if (status == MLFF_OK) print_result(&run, trainer, mlff_dataset_size(train));
     mlff_trainer_destroy(trainer);

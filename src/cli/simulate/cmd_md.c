@@ -178,7 +178,7 @@ static mlff_status keep_last_good(simulation *run, mlff_status cause)
     char text[1100];
     if (cause != MLFF_ERR_UNSTABLE) return cause;
     snprintf(text, sizeof text, "%s", mlff_last_error());
-    md_reserve_release(&run->reserve);
+    cli_reserve_release(&run->reserve);
     const bool written = run->last.step % run->every == 0;
     if (!written) md_show(run);
     if (!written) cli_exit(write_frame(run));
@@ -193,7 +193,7 @@ static mlff_status keep_last_step(simulation *run, mlff_status cause, bool frame
     char text[1100];
     if (cause != MLFF_ERR_IO || !run->checkpoint) return cause;
     snprintf(text, sizeof text, "%s", mlff_last_error());
-    md_reserve_release(&run->reserve);
+    cli_reserve_release(&run->reserve);
     if (frame_is_missing) frame_is_missing = write_frame(run) != MLFF_OK;
     if (mlff_dynamics_save(run->dynamics, run->checkpoint) != MLFF_OK)
         return mlff_fail(cause, "%s; the restart file is that of before: %s", text, mlff_last_error());
@@ -236,7 +236,7 @@ static mlff_status steps(simulation *run)
     cli_progress_clear();
     if (run->checkpoint) MLFF_TRY(keep_last_step(run, mlff_dynamics_save(run->dynamics, run->checkpoint), false));
 done:
-    md_reserve_release(&run->reserve);
+    cli_reserve_release(&run->reserve);
     run->wall_ns = mlff_clock_ns() - begun_ns;
     return status;
 }

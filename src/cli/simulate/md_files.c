@@ -36,13 +36,5 @@ mlff_status md_resume_trajectory(const char *path, const char *format, int n_ato
 void md_reserve(const char *restart, int n, int n_atoms, base_output *reserve)
 {
     enum { ROW = 9 * 25, HEAD = 8192 }; // of a restart file: nine hexadecimal floats for each atom; a frame is smaller
-    if (!restart || base_is_stream(restart) || base_output_open(restart, reserve) != MLFF_OK) return;
-    unlink(reserve->temporary);
-    if (posix_fallocate(fileno(reserve->file), 0, 2 * (off_t)n * ((off_t)ROW * n_atoms + HEAD)) != 0)
-        base_output_abandon(reserve);
-}
-
-void md_reserve_release(base_output *reserve)
-{
-    if (reserve->file) base_output_abandon(reserve);
+    (void)cli_reserve(restart, 2 * (int64_t)n * ((int64_t)ROW * n_atoms + HEAD), reserve);
 }

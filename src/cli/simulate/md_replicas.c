@@ -403,7 +403,7 @@ static mlff_status keep_last_step(replicas_run *run, mlff_status cause)
     char text[1100], missing[80] = "";
     if (cause != MLFF_ERR_IO || !run->task->checkpoint) return cause;
     snprintf(text, sizeof text, "%s", mlff_last_error());
-    md_reserve_release(&run->reserve);
+    cli_reserve_release(&run->reserve);
     for (int k = 0; k < run->task->n; k++) {
         if (run->each[k].ended) continue;
         step = run->each[k].last.step;
@@ -445,7 +445,7 @@ static mlff_status steps(replicas_run *run)
     }
     MLFF_TRY(keep_last_step(run, write_all(run, save)));
 done:
-    md_reserve_release(&run->reserve);
+    cli_reserve_release(&run->reserve);
     run->wall_ns = mlff_clock_ns() - begun_ns;
     cli_progress_clear();
     return status;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/base.h"
 #include "mlff_profile.h"
 
 enum { CLI_GOOD = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
@@ -108,6 +109,10 @@ mlff_status cli_refused_twice(mlff_status status, const char *cause);
 mlff_status cli_in(const char *path, mlff_status status);
 // Fails if a file of this name could not be written at the end of a long run. NULL and "-" are fine.
 mlff_status cli_output_check(const char *path);
+// Reserves space in the folder of `path` for what a long run writes there at its end, in a file without a name: nothing is left of it,
+// however the command ends. Nothing is reserved for NULL, "-" and streams. Fails where there is no such space.
+mlff_status cli_reserve(const char *path, int64_t bytes, base_output *reserve);
+void cli_reserve_release(base_output *reserve);
 
 // One line on a terminal's stderr that is overwritten, at most ten times a second; nothing where stderr is no terminal.
 void cli_progress(const char *format, ...) MLFF_PRINTF(1, 2);

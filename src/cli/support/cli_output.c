@@ -172,6 +172,23 @@ mlff_status cli_output_check(const char *path)
     return status;
 }
 
+mlff_status cli_reserve(const char *path, int64_t bytes, base_output *reserve)
+{
+    if (!path || base_is_stream(path)) return MLFF_OK;
+    const mlff_status status = base_output_open(path, reserve);
+    if (status != MLFF_OK) return status;
+    unlink(reserve->temporary);
+    const int error = posix_fallocate(fileno(reserve->file), 0, (off_t)bytes);
+    if (error == 0) return MLFF_OK;
+    base_output_abandon(reserve);
+    return mlff_fail(MLFF_ERR_IO, "%s: %.1f MB cannot be reserved for it: %s", path, (double)bytes / 1048576, strerror(error));
+}
+
+void cli_reserve_release(base_output *reserve)
+{
+    if (reserve->file) base_output_abandon(reserve);
+}
+
 /* ---- progress --------------------------------------------------------------------------------------- */
 
 static int shows_progress = -1; // not known yet
