@@ -135,6 +135,13 @@ class Teachers(unittest.TestCase):
         self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted after 10 steps, which are kept")
         self.assertEqual(MDProfileResult.load_json(folder / "untrained_profile.json").n_steps, 10)
 
+    def test_a_folder_that_cannot_be_made(self):
+        said = io.StringIO()
+        with mock.patch.object(profile_teachers, "_profile") as measured, contextlib.redirect_stderr(said):
+            self.assertEqual(profile_teachers.main(["--device", "cpu", "--output-dir", "/proc/nowhere"]), 1)
+        self.assertIn("/proc/nowhere", said.getvalue())
+        measured.assert_not_called()
+
     def test_refusals(self):
         for words, status, text in (
             (["--model", "ani-2x", "--random-weights"], 1, "ani-2x does not know Si; it knows H, C, N, O, F, S, Cl"),

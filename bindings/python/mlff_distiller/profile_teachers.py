@@ -16,6 +16,7 @@ import functools
 import json
 import pathlib
 import sys
+import tempfile
 import warnings
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_void_p
@@ -100,8 +101,14 @@ def _profile(options: argparse.Namespace, profiler: MDProfiler, name: str, n_ato
     return profiler.profile_calculator(calculator, source, n_steps=options.n_steps, name=title)
 
 
-def _save(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult]) -> None:
+def _check_folder(folder: pathlib.Path) -> None:
+    """Before the measurement, which would be lost."""
     folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _save(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult]) -> None:
     if not (folder / "README.md").exists():
         write_whole(folder / "README.md", README)
     path = folder / name
@@ -186,6 +193,7 @@ def _built_sizes(options: argparse.Namespace) -> list[int]:
 
 
 def _run(options: argparse.Namespace) -> int:
+    _check_folder(options.output_dir)
     profiler = MDProfiler(device=get_device(options.device, fallback=True), warmup_steps=options.warmup)
     if options.compare_all:
         return _compare_all(options, profiler)
