@@ -380,8 +380,8 @@ typedef struct mlff_implementation {
 } mlff_implementation;
 
 typedef struct mlff_implementations mlff_implementations;
-/* Measures all of them. Fails with MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED, MLFF_ERR_INTERRUPTED, MLFF_ERR_MEMORY, and as the
- * callables and the trajectory do. */
+/* Measures all of them. Fails with MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED, MLFF_ERR_INTERRUPTED (after six rounds and more
+ * *implementations_out holds those), MLFF_ERR_MEMORY, and as the callables and the trajectory do. */
 MLFF_API mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
                                                   const mlff_implementations_options *options,
                                                   mlff_implementations **implementations_out);

@@ -83,6 +83,16 @@ test_interrupt_measurements() {
     interrupted bench run si64 aspirin --n-calls 500 -o run.json --threads 1
     says '^mlff: (si64|aspirin), cpu float.*: interrupted .*; [0-9]+ profiles? before it (is|are) kept$' err
     says '"name": "si64, cpu float32"' run.json
+    ready() { sleep 2; }
+    local kind
+    for kind in compare precision; do
+        local models=model.safetensors
+        [ $kind = compare ] && models="model.safetensors model.safetensors:float64"
+        # shellcheck disable=SC2086
+        interrupted bench $kind $models --system silicon --n-atoms 64 --rounds 100000 --device cpu
+        says '^mlff: interrupted after [0-9]+ of 100000 rounds, which are shown$' err
+        says 'float64'
+    done
     ready() { sleep 1; }
     interrupted bench example --n-calls 1000000 --threads 1
     says '^mlff: interrupted in the first part$' err

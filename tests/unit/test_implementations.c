@@ -155,6 +155,12 @@ static void test_other_models(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+static int stop_after(void *context, int64_t round, int64_t n_rounds)
+{
+    (void)n_rounds;
+    return round >= *(const int *)context;
+}
+
 static void test_labels_and_refusals(void **state)
 {
     (void)state;
@@ -170,6 +176,19 @@ static void test_labels_and_refusals(void **state)
     assert_true(isnan(mlff_implementations_rows(implementations, &n)[1].force_error));
     mlff_implementations_destroy(implementations);
     implementations = NULL;
+    mlff_implementations_options stopped = options; // after six rounds what was measured is a result, before there is none
+    for (int after = 5; after <= 8; after++) {
+        int n_rows = 0;
+        mlff_implementations *kept = NULL;
+        stopped.n_rounds = 20;
+        stopped.progress = stop_after;
+        stopped.progress_context = &after;
+        assert_int_equal(mlff_profile_implementations(callables, 2, trajectory, &stopped, &kept), MLFF_ERR_INTERRUPTED);
+        assert_non_null(strstr(mlff_last_error(), "of 20 rounds"));
+        assert_int_equal(kept != NULL, after >= 6);
+        if (kept) assert_true(mlff_implementations_rows(kept, &n_rows)[1].median_ms > 0 && n_rows == 2);
+        mlff_implementations_destroy(kept);
+    }
     assert_int_equal(mlff_profile_implementations(callables, 1, trajectory, &options, &implementations), MLFF_ERR_USAGE);
     options.n_rounds = 2;
     assert_int_equal(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations), MLFF_ERR_USAGE);

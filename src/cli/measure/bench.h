@@ -24,6 +24,9 @@ int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults);
 mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry);
 void bench_entry_free(bench_entry *entry);
 
+/* Adds to the text of an interruption whether what was measured is shown; any other status is passed on. */
+mlff_status bench_interrupted(mlff_status status, const mlff_implementations *implementations);
+
 int bench_compare(cli_arguments *arguments);
 int bench_batch(cli_arguments *arguments);
 int bench_precision(cli_arguments *arguments);

@@ -341,6 +341,13 @@ done:
     return status;
 }
 
+mlff_status bench_interrupted(mlff_status status, const mlff_implementations *implementations)
+{
+    if (status != MLFF_ERR_INTERRUPTED) return status;
+    return mlff_fail(status, "%s%s", mlff_last_error(),
+                     implementations ? ", which are shown" : "; nothing is shown, for which six rounds are needed");
+}
+
 static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_defaults *defaults,
                            mlff_implementations_options *options)
 {
@@ -355,9 +362,14 @@ static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_
     MLFF_TRY(frames_of(c, arguments, cli_text(arguments, "input", NULL), options));
     options->progress = on_progress;
     options->models = c->models;
-    MLFF_TRY(mlff_profile_implementations(c->callables, c->n, c->trajectory, options, &c->implementations));
+    status = mlff_profile_implementations(c->callables, c->n, c->trajectory, options, &c->implementations);
     cli_progress_clear();
-    MLFF_TRY(print_result(c, json));
+    status = bench_interrupted(status, c->implementations);
+    if (c->implementations) {
+        const mlff_status printed = print_result(c, json);
+        if (status == MLFF_OK) status = printed;
+    }
+    MLFF_TRY(status);
     if (page || runs) MLFF_TRY(profile_all(c));
     const int written = write_files(c, page, runs);
     if (written != CLI_GOOD) c->exit_status = written;

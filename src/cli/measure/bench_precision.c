@@ -122,10 +122,12 @@ int bench_precision(cli_arguments *arguments)
     MLFF_TRY(path ? mlff_trajectory_file(path, &trajectory)
                   : mlff_trajectory_thermal(input.system, temperature, seed, &trajectory));
     cli_interrupt_catch();
-    MLFF_TRY(mlff_profile_implementations(s.callables, s.n, trajectory, &options, &implementations));
+    status = mlff_profile_implementations(s.callables, s.n, trajectory, &options, &implementations);
     cli_progress_clear();
-    (cli_given(arguments, "json") ? print_json : print_text)(&s, mlff_implementations_rows(implementations, NULL), model,
-                                                             input.text);
+    status = bench_interrupted(status, implementations);
+    if (implementations)
+        (cli_given(arguments, "json") ? print_json : print_text)(&s, mlff_implementations_rows(implementations, NULL), model,
+                                                                 input.text);
 done:
     cli_progress_clear();
     mlff_implementations_destroy(implementations);

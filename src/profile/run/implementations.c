@@ -133,6 +133,8 @@ done:
     return status;
 }
 
+enum { FEWEST_ROUNDS = 6 };
+
 static mlff_status measure(mlff_implementations *r, const mlff_callable *callables, mlff_trajectory *trajectory)
 {
     mlff_status status = MLFF_OK;
@@ -145,8 +147,11 @@ static mlff_status measure(mlff_implementations *r, const mlff_callable *callabl
         for (int k = 0; k < r->n; k++) MLFF_TRY(call(&callables[k], &r->own[k], frame, &time_ms));
     }
     for (int round = 0; round < r->n_rounds; round++) {
-        if (r->options.progress && r->options.progress(r->options.progress_context, round, r->n_rounds) != 0)
-            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d rounds", round, r->n_rounds);
+        if (r->options.progress && r->options.progress(r->options.progress_context, round, r->n_rounds) != 0) {
+            status = mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d rounds", round, r->n_rounds);
+            r->n_rounds = round;
+            goto done;
+        }
         for (int f = 0; f < r->n_frames; f++) {
             MLFF_TRY(trajectory_next(trajectory, &frame));
             for (int i = 0; i < r->n; i++) { // forth and back: a b c, c b a
@@ -176,7 +181,8 @@ mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_c
     r->options = mlff_implementations_options_default();
     if (options)
         memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
-    if (r->options.n_rounds < 6 || r->options.n_rounds > 100000 || r->options.n_frames < 1 || r->options.n_frames > 100000)
+    if (r->options.n_rounds < FEWEST_ROUNDS || r->options.n_rounds > 100000 || r->options.n_frames < 1 ||
+        r->options.n_frames > 100000)
         MLFF_FAIL(MLFF_ERR_USAGE, "implementations: %d rounds of %d frames; at least 6 rounds of at least 1 frame are needed",
                   r->options.n_rounds, r->options.n_frames);
     r->n_rounds = r->options.n_rounds;
@@ -212,11 +218,16 @@ mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_c
             goto done;
         }
     }
-    MLFF_TRY(measure(r, callables, trajectory));
+    status = measure(r, callables, trajectory);
+    const bool is_partial = status == MLFF_ERR_INTERRUPTED && r->n_rounds >= FEWEST_ROUNDS;
+    char cause[80];
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    if (!is_partial) MLFF_TRY(status);
     r->force_scale = sqrt(r->own[0].force_squares / (double)r->own[0].n_force_values);
     for (int k = 0; k < r->n; k++) MLFF_TRY(judge(r, k));
     *implementations_out = r;
     r = NULL;
+    status = is_partial ? mlff_fail(MLFF_ERR_INTERRUPTED, "%s", cause) : MLFF_OK;
 done:
     mlff_implementations_destroy(r);
     return status;
