@@ -398,6 +398,14 @@ test_md_full_disk() {
         goes_on $name $options
         cmp kept/$name whole.${name##*.} || fail "$name of a full disk has a gap"
     done
+    rm -rf small kept
+    mkdir small kept
+    options="$options --replicas 3"
+    unshare -Urm bash -c 'mount -t tmpfs -o size=192k none small && ends_full $options -o small/run.extxyz' && fail "a full disk is no failure"
+    says '^mlff: small/run-[012].extxyz: .*No space left on device; .*; then restart files were written, of step [0-9]*, and' err
+    # shellcheck disable=SC2086
+    goes_on run.extxyz $options
+    for k in 0 1 2; do cmp kept/run-$k.extxyz whole-$k.extxyz || fail "replica $k of a full disk has a gap"; done
 }
 
 # kill -9 at a random time, restart: the trajectory is byte for byte that of a whole run, in every ensemble and in every format that a restart continues.
