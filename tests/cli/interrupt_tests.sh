@@ -117,7 +117,7 @@ test_interrupt_without_files() {
     run 0 label model.safetensors structures.extxyz -o labels.extxyz --device cpu
     ready() { sleep 0.7; }
     interrupted train labels.extxyz --steps 100000000 --features 8 --layers 1 --device cpu --threads 1 -o student.safetensors
-    says '^mlff: training stopped after step [0-9]+ of 100000000; nothing is kept, which --checkpoint FILE does$' err
+    says '^mlff: training stopped after step [0-9]+ of 100000000; nothing is kept without --checkpoint FILE$' err
     [ ! -e student.safetensors ] || fail "a student that is not trained"
     interrupted sample ethanol --system ethanol --device cpu --n-samples 1000000 --methods thermal --no-relax -o many.extxyz
     says '^mlff: sampling was interrupted; many.extxyz is not written$' err

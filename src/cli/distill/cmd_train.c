@@ -249,8 +249,7 @@ static mlff_status adopt_zero(const training *run, const mlff_dataset *train, co
     MLFF_TRY(mlff_trainer_validate(*trainer, validation, &errors));
     if (!(errors.energy_mae > far)) goto done;
     mlff_warn("the energies of %s are %.4g eV/atom off those of %s, as by another zero of the energy or another method: training "
-              "begins "
-              "with energies of the elements that fit %s",
+              "begins with energies of the elements that fit %s",
               run->data, errors.energy_mae, run->begin, run->data);
     MLFF_TRY(mlff_dataset_shifts(train, shifts));
     MLFF_TRY(mlff_model_with_shifts(*student, shifts, &moved));
@@ -379,8 +378,6 @@ static int run_train(cli_arguments *arguments)
     run.fit.callback = show;
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
-    if (status == MLFF_ERR_INTERRUPTED && !run.fit.checkpoint)
-        mlff_fail(status, "%s; nothing is kept, which --checkpoint FILE does", mlff_last_error());
     cli_progress_clear();
     if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
