@@ -220,6 +220,34 @@ static void test_shifted_labels(void **state)
     mlff_dataset_destroy(shifted);
 }
 
+static void count_of_few(void *context, const char *text)
+{
+    *(int *)context += strstr(text, "tell little of the errors of others") != NULL;
+}
+
+// Errors of fewer than 10 structures are told; some of these are strained and are not counted.
+static void test_few_structures(void **state)
+{
+    (void)state;
+    int n_told = 0;
+    mlff_dataset *few = NULL;
+    mlff_verdict_options options = met_limits();
+    assert_ok(mlff_dataset_create(&few));
+    mlff_warning_handler_set(count_of_few, &n_told);
+    for (int64_t k = 0; k < 30; k++) {
+        mlff_system *system = NULL;
+        assert_ok(mlff_dataset_get(test, k % mlff_dataset_size(test), &system));
+        const mlff_labels labels = {.energy = system->label_energy, .forces = system->label_forces, .weight = 1};
+        assert_ok(mlff_dataset_add(few, system, &labels));
+        mlff_system_destroy(system);
+        if (k != 8 && k != 29) continue;
+        mlff_verdict_destroy(judge(student, NULL, few, &options));
+        assert_int_equal(n_told, 1);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_dataset_destroy(few);
+}
+
 static mlff_model *random_weights(void)
 {
     mlff_model *model;
@@ -320,7 +348,7 @@ int main(void)
         cmocka_unit_test(test_short_comparisons), cmocka_unit_test(test_no_teacher),
         cmocka_unit_test(test_shifted_labels),    cmocka_unit_test(test_random_weights),
         cmocka_unit_test(test_baseline),          cmocka_unit_test(test_systems),
-        cmocka_unit_test(test_length_of_a_run),
+        cmocka_unit_test(test_length_of_a_run),   cmocka_unit_test(test_few_structures),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -214,6 +214,16 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
         verdict_say(bar, "mean absolute of the same structures");
 }
 
+// Errors differ from structure to structure, by a half of their mean and more, so that the mean of a few is far from that of others.
+static void warn_of_few(int64_t n_structures)
+{
+    enum { FEWEST = 10 };
+    if (n_structures > 0 && n_structures < FEWEST)
+        mlff_warn("the verdict's errors are those of %" PRId64 " structure%s: fewer than %d tell little of the errors of others; "
+                  "label more",
+                  n_structures, base_plural(n_structures), FEWEST);
+}
+
 // The student knows these elements, and the test structures say nothing of them.
 static void warn_of_elements(const verdict_run *run, const mlff_model *student)
 {
@@ -346,6 +356,7 @@ static mlff_status measure_errors(const verdict_run *run)
     MLFF_TRY(sum_errors(run, &run->student, "errors", &usual, &strained));
     MLFF_TRY(measure_spread(run));
     judge_errors(run, &usual, &strained, held_out);
+    warn_of_few(usual.n_structures);
     if (run->verdict->options.baseline) MLFF_TRY(judge_baseline(run, 1e3 * usual.force_absolute / (double)usual.n_components));
 done:
     return status;
