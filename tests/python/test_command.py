@@ -122,7 +122,7 @@ class Teachers(unittest.TestCase):
         said = io.StringIO()
         with mock.patch.object(profile_teachers, "_profile", interrupting), contextlib.redirect_stderr(said):
             self.assertEqual(profile_teachers.main([*model, "--system-sizes", "8,64,216"]), 130)
-        self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted at 64 atoms; 1 profile before it kept")
+        self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted at 64 atoms; 1 profile measured before is kept")
         self.assertEqual(MDProfileResult.load_json(folder / "untrained_scaling_silicon.json").n_steps, 10)
 
         def partial(*_):

@@ -128,17 +128,24 @@ def _table(results: Sequence[MDProfileResult]) -> None:
         print(f"{r.name:<{width}} " + " ".join(texts) + f" {r.us_per_atom:9.2f}")
 
 
-def _say_interrupted(results: Sequence[MDProfileResult], where: str) -> int:
-    kept = f"; {count_text(len(results), 'profile')} before it kept" if results else ""
-    print(f"mlff-profile: interrupted {where}{kept}", file=sys.stderr)
-    return 130
+def _finish(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult], interrupted: str | None) -> int:
+    """Shows and saves several profiles. interrupted: where Ctrl-C came; None: it did not."""
+    if results:
+        _table(results)
+        _save(folder, name, results)
+    if interrupted:
+        kept = f"; {count_text(len(results), 'profile')} measured before {'is' if len(results) == 1 else 'are'} kept" if results else ""
+        print(f"mlff-profile: interrupted {interrupted}{kept}", file=sys.stderr)
+        return 130
+    return 0 if results else 1
 
 
 def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
     """Every teacher that runs here, each in a process of its own, on the same frames; those that do not say why."""
     options.system = KNOWN_TO_ALL
     atoms = build_system(options.system, options.n_atoms, options.seed)
-    results, interrupted = [], None
+    results: list[MDProfileResult] = []
+    interrupted = None
     for name in COMPARED:
         maker = functools.partial(make_teacher, name, str(profiler.device), options.random_weights)
         try:
@@ -147,28 +154,21 @@ def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
         except (MlffError, OSError) as problem:
             print(f"left out: {problem}", file=sys.stderr)
         except KeyboardInterrupt:
-            interrupted = name
+            interrupted = f"during {name}"
             break
-    if results:
-        _table(results)
-        _save(options.output_dir, f"comparison_{options.system}.json", results)
-    if interrupted:
-        return _say_interrupted(results, f"during {interrupted}")
-    return 0 if results else 1
+    return _finish(options.output_dir, f"comparison_{options.system}.json", results, interrupted)
 
 
 def _scale(options: argparse.Namespace, profiler: MDProfiler) -> int:
-    results, interrupted = [], None
+    results: list[MDProfileResult] = []
+    interrupted = None
     for n_atoms in _built_sizes(options):
         try:
             results.append(_profile(options, profiler, options.model, n_atoms))
         except KeyboardInterrupt:
-            interrupted = n_atoms
+            interrupted = f"at {count_text(n_atoms, 'atom')}"
             break
-    if results:
-        _table(results)
-        _save(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results)
-    return 0 if interrupted is None else _say_interrupted(results, f"at {count_text(interrupted, 'atom')}")
+    return _finish(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results, interrupted)
 
 
 def _one(options: argparse.Namespace, profiler: MDProfiler) -> int:

@@ -29,16 +29,6 @@ struct mlff_dataset {
 /* mlff_dataset_add of a system with labels of its own; `name` begins the error text. */
 mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, double weight,
                               const char *name);
-/* ---- dataset_kinds.c */
-
-/* A warning where labels of the two together are of both kinds, and those of neither alone. */
-void energy_kinds_compare(const energy_kinds *a, const energy_kinds *b);
-/* The same, and adds the later ones. Fails with MLFF_ERR_MEMORY. */
-mlff_status energy_kinds_join(energy_kinds *all, const energy_kinds *later);
-void energy_kinds_free(energy_kinds *kinds);
-
-/* ---- dataset.c and others */
-
 /* Adds a copy of a frame that another dataset holds. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near
@@ -66,5 +56,13 @@ void dataset_elements_text(const bool present[MLFF_MAX_ATOMIC_NUMBER + 1], char 
 void dataset_changed(mlff_dataset *dataset);
 /* Removes the frames from index n_frames on. */
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames);
+
+/* ---- dataset_kinds.c */
+
+/* A warning where labels of the two together are of both kinds, and those of neither alone. */
+void energy_kinds_compare(const energy_kinds *a, const energy_kinds *b);
+/* The same, and adds the later ones. Fails with MLFF_ERR_MEMORY. */
+mlff_status energy_kinds_join(energy_kinds *all, const energy_kinds *later);
+void energy_kinds_free(energy_kinds *kinds);
 
 #endif

@@ -214,7 +214,7 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
         verdict_say(bar, "mean absolute of the same structures");
 }
 
-// Errors differ from structure to structure, by a half of their mean and more, so that the mean of a few is far from that of others.
+// Errors differ from structure to structure, so that the mean of a few may be far from that of others.
 static void warn_of_few(int64_t n_structures)
 {
     enum { FEWEST = 10 };
