@@ -114,8 +114,9 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     mlff_system *system = NULL;
     MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
     for (int64_t k = 0; k < run->n_skipped; k++) {
+        if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_reader_next(reader, &system));
-        if (!system) MLFF_FAIL(MLFF_ERR_USAGE, "holds %" PRId64 " frame%s, all of which --skip leaves out", k, base_plural(k));
+        if (!system) run->n_skipped = k; // all that there are
         mlff_system_destroy(system);
         system = NULL;
     }

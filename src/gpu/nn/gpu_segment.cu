@@ -127,17 +127,18 @@ static __global__ void __launch_bounds__(MAX_SUM_THREADS)
     __shared__ float largest[MAX_SUM_THREADS / 32];
     __shared__ int edge[2][SUM_EDGES];
     __shared__ float factor[2][SUM_EDGES];
-    const int i = blockIdx.x, thread = threadIdx.x, wide = call.rows.columns / 8, received = thread >= wide,
-              turn = thread % ROW_LANES;
-    const bool exists = i < *call.edges.n_atoms, sums = exists && thread < 2 * wide;
+    // Eights: of columns of a row. The first threads sum what is sent, as many others what is received.
+    const int i = blockIdx.x, thread = threadIdx.x, n_eights = call.rows.columns / 8, received = thread >= n_eights,
+              row_lane = thread % ROW_LANES;
+    const bool exists = i < *call.edges.n_atoms, sums = exists && thread < 2 * n_eights;
     const int begin[2] = {exists ? call.edges.first[i] : 0, exists ? call.edges.incoming_first[i] : 0},
               count[2] = {exists ? call.edges.first[i + 1] - begin[0] : 0,
                           exists ? call.edges.incoming_first[i + 1] - begin[1] : 0};
     wait_for_previous();
     let_next_start();
     eight part[ROW_LANES] = {};
-    const auto add = [&](int k, int column, eight &sum) {
-        const eight x = load_operand<NUMBERS>(call.rows, edge[received][k], 8 * column);
+    const auto add = [&](int k, int which, eight &sum) {
+        const eight x = load_operand<NUMBERS>(call.rows, edge[received][k], 8 * which);
 #pragma unroll
         for (int m = 0; m < 8; m++) sum.v[m] = fmaf(factor[received][k], x.v[m], sum.v[m]);
     };
@@ -154,19 +155,19 @@ static __global__ void __launch_bounds__(MAX_SUM_THREADS)
         const int here = sums ? min(count[received] - from, (int)SUM_EDGES) : 0;
         if (received) {
 #pragma unroll AT_ONCE
-            for (int k = 0; k < here; k++) add(k, thread - wide, part[0]);
+            for (int k = 0; k < here; k++) add(k, thread - n_eights, part[0]);
         } else {
 #pragma unroll AT_ONCE / ROW_LANES
-            for (int k = (turn - begin[0]) & (ROW_LANES - 1); k < here; k += ROW_LANES) {
+            for (int k = (row_lane - begin[0]) & (ROW_LANES - 1); k < here; k += ROW_LANES) {
 #pragma unroll
-                for (int j = 0; j < ROW_LANES; j++) add(k, thread / ROW_LANES + j * (wide / ROW_LANES), part[j]);
+                for (int j = 0; j < ROW_LANES; j++) add(k, thread / ROW_LANES + j * (n_eights / ROW_LANES), part[j]);
             }
         }
     }
     eight sum = part[0];
 #pragma unroll
     for (int half = ROW_LANES / 2; half > 0; half /= 2) {
-        const bool upper = turn & half;
+        const bool upper = row_lane & half;
 #pragma unroll
         for (int j = 0; j < half; j++) {
 #pragma unroll
@@ -177,14 +178,14 @@ static __global__ void __launch_bounds__(MAX_SUM_THREADS)
         }
     }
     if (!received) sum = part[0];
-    const int column = received ? thread : thread / ROW_LANES + turn * (wide / ROW_LANES);
+    const int which = received ? thread : thread / ROW_LANES + row_lane * (n_eights / ROW_LANES);
     const float own = max_warp(largest_of(sum));
     if (thread % 32 == 0) largest[thread / 32] = own;
     __syncthreads();
     float of_row = 0;
     for (int w = 0; w < (int)blockDim.x / 32; w++) of_row = fmaxf(of_row, largest[w]);
     if (!sums) return;
-    const float scale = store_scaled_row<NUMBERS>(call.sums, i, 8 * column, of_row, sum);
+    const float scale = store_scaled_row<NUMBERS>(call.sums, i, 8 * which, of_row, sum);
     if (thread == 0) call.sums_scale[i] = scale;
 }
 
