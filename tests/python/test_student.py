@@ -175,6 +175,20 @@ class Rules(unittest.TestCase):
         self.atoms.positions[2, 2] = 0.1
         self.assertTrue(np.all(np.isfinite(self.atoms.get_forces())))
 
+    def test_a_call_of_calculate_keeps_nothing_of_other_atoms(self):
+        """As programs call it that have no get_property: forces of atoms before must not be those of the next ones."""
+        self.calc.calculate(self.atoms, ["forces"])
+        first = self.calc.results["forces"]
+        self.calc.calculate(self.atoms, ["energy"])
+        self.assertIs(self.calc.results["forces"], first)  # of the same atoms
+        moved = self.atoms.copy()
+        moved.positions[0] += 0.1
+        self.calc.calculate(moved, ["energy"])
+        self.assertNotIn("forces", self.calc.results)
+        forces = self.calc.get_property("forces", moved)
+        other = StudentCalculator(support.untrained(), device="cpu", precision="float64", n_threads=1)
+        np.testing.assert_array_equal(forces, other.get_forces(moved))
+
     def test_energy_alone_leaves_forces_out(self):
         self.atoms.get_potential_energy()
         self.assertNotIn("forces", self.calc.results)

@@ -304,6 +304,8 @@ class FeNNol(unittest.TestCase):
             calc.get_potential_energy(ethanol[:3])
             self.assertNotIn("forces", calc.results)
             self.assertEqual(calc.get_forces(ethanol[:3]).shape, (3, 3))
+            calc.calculate(ethanol, ["energy"])
+            self.assertNotIn("forces", calc.results)
             self.assertFalse(MDProfiler(device="cpu").property_times(calc, support.ethanol_frames(3))["one_shot"])
 
     def test_its_interface(self):

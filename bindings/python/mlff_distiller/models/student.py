@@ -142,8 +142,9 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             stored: Atoms | None = self.atoms
             if atoms is None:
                 atoms = stored
-            elif stored is None or system_changes:
+            elif stored is None or (system_changes and self.check_state(atoms)):
                 self.atoms = atoms.copy()
+                self.results = {}  # of other atoms: a caller of this method has not reset them, as get_property has
             if atoms is None:
                 raise MlffUsageError("StudentCalculator: there are no atoms to compute")
             periodic_everywhere = bool(np.all(atoms.pbc))

@@ -88,6 +88,8 @@ class _Teacher(Calculator):  # type: ignore[misc]
     ) -> None:
         """Computes `properties` of `atoms` into `results`."""
         if atoms is not None:
+            if self.check_state(atoms):
+                self.results = {}  # of other atoms: a caller of this method has not reset them, as get_property has
             self.atoms = atoms.copy()
         self.results.update(self._compute(self.atoms, properties))
 
