@@ -70,6 +70,7 @@ struct mlff_reader {
     atoms_energy_lines energies;
     bool has_cell; /* PDB: the cell of the models before */
     double cell[9];
+    bool is_real;                    /* LAMMPS dump: of units real, as a frame before said */
     mlff_status failed;              /* of an earlier frame */
     char *buffer;                    /* [buffer_bytes + 1] */
     size_t buffer_bytes, begin, end; /* text not yet handed out is begin .. end */

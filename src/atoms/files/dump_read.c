@@ -23,8 +23,7 @@ typedef struct dump_frame {
     enum column columns[MAX_COLUMNS];
     int n_columns;
     bool has_elements, has_velocities, has_masses, scaled;
-    double velocity_unit; // Å/fs
-    dump_row *rows;       // [n_rows]
+    dump_row *rows; // [n_rows]
     size_t n_rows, capacity;
 } dump_frame;
 
@@ -57,18 +56,19 @@ static bool word_is(const char *word, size_t length, const char *name)
     return strlen(name) == length && strncmp(word, name, length) == 0;
 }
 
-static mlff_status read_units(mlff_reader *reader, dump_frame *frame)
+// LAMMPS names the units before the first frame alone; they hold for those that follow.
+static mlff_status read_units(mlff_reader *reader)
 {
     char *line;
     const mlff_status status = need_line(reader, "the name of the units", &line);
     if (status != MLFF_OK) return status;
     const char *word = line;
     const size_t length = next_word(&word);
-    if (word_is(word, length, "metal")) return MLFF_OK;
-    if (!word_is(word, length, "real"))
+    const bool is_real = word_is(word, length, "real");
+    if (!is_real && !word_is(word, length, "metal"))
         return reader_fail(reader, MLFF_ERR_UNSUPPORTED, "units %.20s; only metal and real are read, whose lengths are in Å",
                            word);
-    frame->velocity_unit = 1;
+    reader->is_real = is_real;
     return MLFF_OK;
 }
 
@@ -225,6 +225,7 @@ static mlff_status make_system(const mlff_reader *reader, const dump_frame *fram
 {
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
+    const double velocity_unit = reader->is_real ? 1 : 1e-3; // Å/fs
     const bool repeats = frame->periodic[0] || frame->periodic[1] || frame->periodic[2];
     if (reader->topology || !frame->has_elements)
         MLFF_TRY(topology_check(reader, "a dump without the column element", frame->n_atoms));
@@ -242,7 +243,7 @@ static mlff_status make_system(const mlff_reader *reader, const dump_frame *fram
             if (frame->scaled)
                 r[c] =
                     frame->low[c] + row->x[0] * frame->cell[c] + row->x[1] * frame->cell[3 + c] + row->x[2] * frame->cell[6 + c];
-            if (frame->has_velocities) system->velocities[3 * i + (size_t)c] = frame->velocity_unit * row->v[c];
+            if (frame->has_velocities) system->velocities[3 * i + (size_t)c] = velocity_unit * row->v[c];
         }
     }
     MLFF_TRY(mlff_system_check(system, reader->name));
@@ -272,7 +273,7 @@ static mlff_status read_head(mlff_reader *reader, dump_frame *frame, bool *ends_
         if (item(line, "TIMESTEP") || item(line, "TIME")) {
             MLFF_TRY(need_line(reader, "the step", &line));
         } else if (item(line, "UNITS")) {
-            MLFF_TRY(read_units(reader, frame));
+            MLFF_TRY(read_units(reader));
         } else if (item(line, "NUMBER OF ATOMS")) {
             MLFF_TRY(read_count(reader, frame));
         } else if ((words = item(line, "BOX BOUNDS"))) {
@@ -296,7 +297,7 @@ mlff_status dump_read_frame(mlff_reader *reader, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
     bool ends;
-    dump_frame frame = {.velocity_unit = 1e-3};
+    dump_frame frame = {0};
     MLFF_TRY(read_head(reader, &frame, &ends));
     if (!ends) {
         MLFF_TRY(read_rows(reader, &frame));
