@@ -257,6 +257,11 @@ test_eval_stress_labels() {
     "$mlff" verdict model.safetensors --test labels.extxyz --nve 0 --hot 0 --compare 0 --min-speed 0 -o verdict.json >out 2>err || true
     says '; stress [0-9.]+ meV/Å³ \(1 structure\)'
     close_to "$(value verdict.json stress_mae_ev_per_angstrom3)" "$(value box.json summary.stress_mae_ev_per_ang3)" 1e-6
+    # So does a training, of those for validation.
+    run 0 train labels.extxyz --validation labels.extxyz --steps 2 --features 8 --layers 1 --device cpu -o student.safetensors --json
+    cp out trained.json
+    run 0 eval student.safetensors labels.extxyz --stress --json student.json
+    close_to "$(value trained.json stress_mae_ev_per_angstrom3)" "$(value student.json summary.stress_mae_ev_per_ang3)" 1e-8
 }
 
 # ANI-2x by name: what is said where it is absent, random weights, members and their deviation; with the shared data at

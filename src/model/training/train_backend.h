@@ -61,7 +61,7 @@ typedef struct train_sums {
     int64_t n_steps, n_frames, n_atoms;
     double energy_absolute, energy_square; /* Σ |ΔE|/N_s, Σ (ΔE/N_s)² over n_energies frames */
     double force_absolute, force_square;   /* Σ over components, of n_force_components */
-    double stress_absolute;                /* Σ over 9 components, of n_stresses frames */
+    double stress_absolute;                /* Σ over 6 components, of n_stresses frames */
     int64_t n_energies, n_force_components, n_stresses;
     double force_by_element[MLFF_MAX_ATOMIC_NUMBER + 1]; /* the part of force_absolute by atomic number; 0 for steps on a GPU */
     int64_t n_by_element[MLFF_MAX_ATOMIC_NUMBER + 1];

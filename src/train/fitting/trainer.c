@@ -276,7 +276,7 @@ static mlff_training_errors errors_of(const mlff_model *model, const train_sums 
                                   .energy_rmse = energy * sqrt(ratio(s->energy_square, s->n_energies)),
                                   .force_mae = force * ratio(s->force_absolute, s->n_force_components),
                                   .force_rmse = force * sqrt(ratio(s->force_square, s->n_force_components)),
-                                  .stress_mae = stress * ratio(s->stress_absolute, 9 * s->n_stresses)};
+                                  .stress_mae = stress * ratio(s->stress_absolute, 6 * s->n_stresses)};
 }
 
 mlff_status mlff_trainer_run(mlff_trainer *t, int64_t n_steps, int64_t *n_done_out, mlff_training_errors *errors_out)
