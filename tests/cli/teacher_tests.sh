@@ -292,6 +292,18 @@ test_train_interrupted() {
         says "training stopped after step [0-9]+ of 100000000; ${more:+the checkpoint holds it; the same command continues}" err
         [ -n "$more" ] || says 'nothing is kept without --checkpoint FILE$' err
     done
+    # The same command again after its end has the same errors.
+    train="train labels.extxyz -o student.safetensors --features 8 --layers 1 --steps 60 --device cpu --threads 1 --checkpoint done.checkpoint"
+    # shellcheck disable=SC2086
+    run 0 $train
+    tail -1 out >whole
+    says '50 structures trained, 10 validated: forces [1-9][0-9.]* meV' whole
+    run 0 info student.safetensors
+    grep training.error out >error
+    run 0 $train
+    cmp out whole || fail "the same training has other errors"
+    run 0 info student.safetensors
+    grep training.error out | cmp - error || fail "the same student has other errors"
     # A seed that no teacher takes is named.
     printf '2\ncharge=1\nO 0 0 0\nH 0 0 1\n' >ion.xyz
     refused 1 'ion.xyz: a charge of 1 e' distill model.safetensors --system ion.xyz -o ion.run

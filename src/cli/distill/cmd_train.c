@@ -290,7 +290,6 @@ static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
     char text[96], elements[96];
-    run->errors = p->best;
     mlff_element_errors_text(p->element_force_mae, elements);
     if (p->validated && !run->to_json) {
         cli_progress_clear();
@@ -382,6 +381,7 @@ static int run_train(cli_arguments *arguments)
     if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
+    if (status == MLFF_OK) mlff_trainer_best(trainer, &run.errors);
     if (status == MLFF_OK) status = note_training(&run, train, trained);
     cli_reserve_release(&run.reserve);
     if (status == MLFF_OK) status = mlff_model_save(trained, run.output);
