@@ -486,8 +486,8 @@ MLFF_API mlff_status mlff_trainer_restore(mlff_trainer *trainer, const char *pat
 typedef struct mlff_fit_progress {
     int64_t step, n_steps;
     int validated;
-    double learning_rate, structures_per_s, elapsed_s, remaining_s;
-    mlff_training_errors training, validation; /* since the last validation; of the averaged weights */
+    double learning_rate, structures_per_s, elapsed_s, remaining_s; /* elapsed_s: of the whole run, also before its checkpoint */
+    mlff_training_errors training, validation;                      /* since the last validation; of the averaged weights */
     mlff_training_errors
         best;          /* validation of the best weights so far: lowest force MAE, without forces energy MAE; from the first
                                 * validation with a raised energy_weight (energy_boost) on, lowest loss since */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // test_trainer.c: training runs: they learn, stop and go on to the same bits, and refuse what they cannot use.
+#include <math.h>
 #include <unistd.h>
 
 #include "mlff_train.h"
@@ -240,6 +241,73 @@ static mlff_status fit(const mlff_model *student, const mlff_dataset *data, cons
     return status;
 }
 
+static double number_in(const char *line, const char *key)
+{
+    char text[64];
+    snprintf(text, sizeof text, "\"%s\": ", key);
+    const char *at = strstr(line, text);
+    return at ? strtod(at + strlen(text), NULL) : NAN;
+}
+
+// Structures a second are of those that were trained on: the last batch of an epoch has fewer.
+static void test_structures_per_second(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2"), *trained = NULL;
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 6);
+    char *history = NULL;
+    size_t length;
+    unlink(in_folder("a.checkpoint"));
+    assert_int_equal(fit(student, data, other, INT64_MAX, true, &trained), MLFF_OK);
+    assert_int_equal(base_read_file(in_folder("a.jsonl"), 1 << 20, &history, &length), MLFF_OK);
+    for (char *line = history; *line; line = strchr(line, '\n') + 1) {
+        const int step = (int)number_in(line, "step"), n = N_FRAMES * (step / 5) + 5 * (step % 5);
+        const double found = number_in(line, "structures_per_s") * number_in(line, "elapsed_s");
+        if (!(fabs(found - n) <= 1e-6 * n)) fail_msg("step %d: %.9g structures, expected %d", step, found, n);
+    }
+    unlink(in_folder("a.checkpoint"));
+    base_free(history);
+    mlff_model_destroy(trained);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
+// Errors since they were last asked for are of the steps before a checkpoint, too, and not of steps that are given up.
+static void test_errors_across_a_checkpoint(void **state)
+{
+    (void)state;
+    const char *path = in_folder("a.checkpoint");
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2");
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES);
+    const mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    mlff_trainer *one = make_trainer(student, data, &options), *other = make_trainer(student, data, &options);
+    mlff_training_errors whole, pieces;
+    assert_int_equal(mlff_trainer_run(one, 9, NULL, NULL), MLFF_OK);
+    assert_int_equal(mlff_trainer_save(one, path), MLFF_OK);
+    assert_int_equal(mlff_trainer_run(one, 8, NULL, &whole), MLFF_OK);
+    assert_int_equal(mlff_trainer_run(other, 3, NULL, NULL), MLFF_OK);
+    assert_int_equal(mlff_trainer_restore(other, path), MLFF_OK);
+    assert_int_equal(mlff_trainer_run(other, 8, NULL, &pieces), MLFF_OK);
+    assert_int_equal(pieces.n_frames, whole.n_frames);
+    assert_int_equal(pieces.n_atoms, whole.n_atoms);
+    const double pairs[][2] = {{whole.loss, pieces.loss},
+                               {whole.energy_mae, pieces.energy_mae},
+                               {whole.energy_rmse, pieces.energy_rmse},
+                               {whole.force_mae, pieces.force_mae},
+                               {whole.force_rmse, pieces.force_rmse}};
+    for (int k = 0; k < 5; k++)
+        if (!(fabs(pairs[k][0] - pairs[k][1]) <= 1e-12 * pairs[k][0]))
+            fail_msg("error %d: %.15g, in one go %.15g", k, pairs[k][1], pairs[k][0]);
+    unlink(path);
+    mlff_trainer_destroy(one);
+    mlff_trainer_destroy(other);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
 // Stopped at every validation and gone on with, in processes' stead by new trainers: the same bits as in one go.
 static void test_resumes_to_the_same_bits(void **state)
 {
@@ -257,11 +325,15 @@ static void test_resumes_to_the_same_bits(void **state)
     char *history = NULL;
     size_t length;
     int64_t lines = 0;
+    double elapsed = 0;
     assert_int_equal(base_read_file(in_folder("a.jsonl"), 1 << 20, &history, &length), MLFF_OK);
-    for (char *line = history; *line; line = strchr(line, '\n') + 1) { // each validation once, in order
+    for (char *line = history; *line;
+         line = strchr(line, '\n') + 1) { // each validation once, in order, and later than that before
         long long step;
         assert_int_equal(sscanf(line, "{\"step\": %lld", &step), 1);
         assert_int_equal(step, 4 * ++lines);
+        assert_true(number_in(line, "elapsed_s") > elapsed);
+        elapsed = number_in(line, "elapsed_s");
     }
     assert_int_equal(lines, N_STEPS / 4);
     base_free(history);
@@ -584,6 +656,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),
         cmocka_unit_test(test_overfits_ten_structures),
+        cmocka_unit_test(test_structures_per_second),
+        cmocka_unit_test(test_errors_across_a_checkpoint),
         cmocka_unit_test(test_resumes_to_the_same_bits),
         cmocka_unit_test(test_soap),
         cmocka_unit_test(test_best_weights),

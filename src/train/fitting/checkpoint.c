@@ -74,6 +74,40 @@ static mlff_status read_best(const model_weights *state, const char *path, mlff_
     return MLFF_OK;
 }
 
+// Sums of the steps since the last validation, in whole numbers and others.
+#define SUMS_FORMAT(f) f " " f " " f " " f " " f " " f " " f " " f " " f " " f " " f " " f " %d"
+static mlff_status write_sums(mlff_trainer *t, model_weights *state)
+{
+    const train_sums *s = &t->sums;
+    mlff_status status = trainer_collect_sums(t);
+    if (status != MLFF_OK) return status;
+    return weights_set(state, "sums", SUMS_FORMAT("%.17g"), s->loss, (double)s->n_steps, (double)s->n_frames, (double)s->n_atoms,
+                       s->energy_absolute, s->energy_square, s->force_absolute, s->force_square, s->stress_absolute,
+                       (double)s->n_energies, (double)s->n_force_components, (double)s->n_stresses, s->finite);
+}
+
+// Checkpoints that were written before had none.
+static mlff_status read_sums(const model_weights *state, const char *path, train_sums *sums)
+{
+    const char *text = weights_get(state, "sums");
+    double n[6] = {0};
+    int finite = 1;
+    train_sums s = {0};
+    locale_t callers = uselocale(base_c_locale());
+    const int n_read = text ? sscanf(text, SUMS_FORMAT("%lf"), &s.loss, &n[0], &n[1], &n[2], &s.energy_absolute, &s.energy_square,
+                                     &s.force_absolute, &s.force_square, &s.stress_absolute, &n[3], &n[4], &n[5], &finite)
+                            : 13;
+    uselocale(callers);
+    bool good = n_read == 13;
+    for (int k = 0; k < 6; k++) good = good && n[k] >= 0 && n[k] < 1e18;
+    if (!good) return mlff_fail(MLFF_ERR_FORMAT, "%s: its sums of errors are not readable", path);
+    s.n_steps = (int64_t)n[0], s.n_frames = (int64_t)n[1], s.n_atoms = (int64_t)n[2];
+    s.n_energies = (int64_t)n[3], s.n_force_components = (int64_t)n[4], s.n_stresses = (int64_t)n[5];
+    s.finite = finite != 0;
+    *sums = s;
+    return MLFF_OK;
+}
+
 mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
 {
     mlff_status status = MLFF_OK;
@@ -99,6 +133,8 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     MLFF_TRY(weights_set(&state, "best", BEST_FORMAT("%.17g"), (double)b->n_frames, (double)b->n_atoms, b->loss, b->energy_mae,
                          b->energy_rmse, b->force_mae, b->force_rmse, b->stress_mae));
     MLFF_TRY(weights_set(&state, "best_step", "%" PRId64, t->best_step));
+    MLFF_TRY(write_sums(t, &state));
+    MLFF_TRY(weights_set(&state, "elapsed_s", "%.17g", t->elapsed_s));
     if (t->best_by[0]) MLFF_TRY(weights_set(&state, "best_by", "%s", t->best_by));
     MLFF_TRY(weights_set(&state, "checksum", "%016" PRIx64, checksum(&state)));
     MLFF_TRY(weights_write(&state, path));
@@ -159,7 +195,8 @@ mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
 {
     mlff_status status = MLFF_OK;
     model_weights state = {0};
-    double step = 0, scale = 0, plateau = 0, waited = 0, best_step = 0;
+    double step = 0, scale = 0, plateau = 0, waited = 0, best_step = 0, elapsed = 0;
+    train_sums sums;
     mlff_training_errors best = {0};
     if (!t || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_restore: trainer and path must be given");
     MLFF_TRY(weights_read(path, &state));
@@ -170,8 +207,13 @@ mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
     MLFF_TRY(number_of(&state, path, "plateau_waited", 0, 1e9, &waited));
     MLFF_TRY(read_best(&state, path, &best));
     MLFF_TRY(number_of(&state, path, "best_step", 0, (double)t->options.n_steps, &best_step));
+    MLFF_TRY(read_sums(&state, path, &sums));
+    if (weights_get(&state, "elapsed_s")) MLFF_TRY(number_of(&state, path, "elapsed_s", 0, 1e15, &elapsed));
+    MLFF_TRY(trainer_collect_sums(t)); // those of steps that are given up
     for (int v = 0; v < n_vectors(t); v++)
         MLFF_TRY(t->backend->set(t->backend, (enum train_vector)v, weights_find(&state, vector_names[v])->data));
+    t->sums = sums;
+    t->elapsed_s = elapsed;
     t->step = (int64_t)step;
     t->plateau_scale = scale;
     t->plateau_best = plateau;

@@ -17,8 +17,8 @@ typedef struct fit {
     base_text history; // lines so far
     mlff_fit_progress progress;
     int64_t begun_ns, saved_ns, shown_ns;
-    int64_t first_step;     // of this process
-    double structures_done; // of this process
+    int64_t first_step, first_structure; // of this process
+    double elapsed_before_s;             // of processes before this one
 } fit;
 
 mlff_fit_options mlff_fit_options_default(void)
@@ -64,10 +64,17 @@ static mlff_status add_history(fit *f)
 
 // ---- checkpoint and best --------------------------------------------------------------------------------------------
 
+// Of this process.
+static double seconds_of(const fit *f)
+{
+    return (double)(base_clock_ns() - f->begun_ns) * 1e-9;
+}
+
 static mlff_status save(fit *f)
 {
     mlff_status status = MLFF_OK;
     if (!f->options.checkpoint) return MLFF_OK;
+    f->trainer->elapsed_s = f->elapsed_before_s + seconds_of(f);
     MLFF_TRY(mlff_trainer_save(f->trainer, f->options.checkpoint));
     f->saved_ns = base_clock_ns();
 done:
@@ -125,13 +132,13 @@ static void update_progress(fit *f, int validated)
 {
     mlff_fit_progress *p = &f->progress;
     const mlff_trainer *t = f->trainer;
-    const double seconds = (double)(base_clock_ns() - f->begun_ns) * 1e-9;
+    const double seconds = seconds_of(f);
     p->step = t->step;
     p->n_steps = t->options.n_steps;
     p->validated = validated;
     p->learning_rate = mlff_trainer_learning_rate(t);
-    p->elapsed_s = seconds;
-    p->structures_per_s = seconds > 0 ? f->structures_done / seconds : 0;
+    p->elapsed_s = f->elapsed_before_s + seconds;
+    p->structures_per_s = seconds > 0 ? (double)(t->n_structures - f->first_structure) / seconds : 0;
     p->remaining_s = t->step > f->first_step ? seconds * (double)(p->n_steps - t->step) / (double)(t->step - f->first_step) : NAN;
     p->best = t->best;
     p->best_step = t->best_step;
@@ -174,7 +181,6 @@ static mlff_status steps_until(fit *f, int64_t end)
         const int64_t before = base_clock_ns(), n = end - t->step < piece ? end - t->step : piece;
         const bool last = t->step + n == end;
         MLFF_TRY(mlff_trainer_run(t, n, NULL, last ? &f->progress.training : NULL));
-        f->structures_done += (double)n * t->options.batch_size;
         const int64_t now = base_clock_ns(), took = now - before;
         piece = took < 100000000 ? 2 * piece : took > 400000000 && piece > 1 ? piece / 2 : piece;
         if (!last && now - f->shown_ns > 400000000) {
@@ -209,6 +215,8 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     MLFF_TRY(resume(&f));
     f.begun_ns = f.saved_ns = base_clock_ns();
     f.first_step = t->step;
+    f.first_structure = t->n_structures;
+    f.elapsed_before_s = t->elapsed_s;
     while (t->step < t->options.n_steps) {
         int64_t end = (t->step / every + 1) * every;
         if (end > t->options.n_steps) end = t->options.n_steps;

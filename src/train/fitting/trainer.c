@@ -9,6 +9,7 @@
 #include "device/cpu.h"
 #include "device/team.h"
 #include "model/model.h"
+#include "model/training/train_batch.h"
 #include "train/data/dataset.h"
 #include "train_set.h"
 
@@ -154,6 +155,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->options = chosen;
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
+    t->sums.finite = true;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) t->element_force_mae[z] = NAN;
     MLFF_TRY(energy_kinds_join(&t->kinds, &data->kinds));
     MLFF_TRY(trainer_build_set(model, &chosen.loss, data, false, chosen.n_threads, &t->set));
@@ -199,8 +201,9 @@ static void order_epoch(mlff_trainer *t, int64_t epoch)
     t->ordered_epoch = epoch;
 }
 
-// Fills t->frames with the structures of a step; the last batch of an epoch is smaller. Returns their number.
-static int choose_frames(mlff_trainer *t, int64_t step)
+// Fills t->frames with the structures of a step, of which the last batch of an epoch has fewer. Returns the number of frames, which is
+// larger where there are Hessian probes.
+static int choose_frames(mlff_trainer *t, int64_t step, int64_t *n_structures_out)
 {
     const int64_t epoch = step / t->per_epoch, first = step % t->per_epoch * t->options.batch_size;
     int64_t end = first + t->options.batch_size;
@@ -212,6 +215,7 @@ static int choose_frames(mlff_trainer *t, int64_t step)
         t->frames[n++] = frame;
         if (t->set->probe_step && t->set->probe_step[frame] > 0) t->frames[n++] = frame + 1;
     }
+    *n_structures_out = end - first;
     return n;
 }
 
@@ -242,7 +246,8 @@ static mlff_status one_step(mlff_trainer *t)
 {
     const mlff_trainer_options *o = &t->options;
     const mlff_loss loss = loss_of_step(t, t->step);
-    const int n = choose_frames(t, t->step);
+    int64_t n_structures;
+    const int n = choose_frames(t, t->step, &n_structures);
     const double count = (double)(t->step + 1);
     const train_update update = {.learning_rate = learning_rate(t, t->step),
                                  .beta1 = o->beta1,
@@ -256,7 +261,7 @@ static mlff_status one_step(mlff_trainer *t)
                                  .soap_decay = o->soap_decay,
                                  .soap_refresh = t->step % o->soap_interval == 0};
     mlff_status status = t->backend->step(t->backend, t->frames, n, &loss, &update);
-    if (status == MLFF_OK) t->step++;
+    if (status == MLFF_OK) t->step++, t->n_structures += n_structures;
     return status;
 }
 
@@ -279,15 +284,24 @@ static mlff_training_errors errors_of(const mlff_model *model, const train_sums 
                                   .stress_mae = stress * ratio(s->stress_absolute, 6 * s->n_stresses)};
 }
 
+mlff_status trainer_collect_sums(mlff_trainer *t)
+{
+    train_sums more;
+    const mlff_status status = t->backend->sums(t->backend, &more);
+    if (status == MLFF_OK) train_sums_add(&t->sums, &more);
+    return status;
+}
+
 mlff_status mlff_trainer_run(mlff_trainer *t, int64_t n_steps, int64_t *n_done_out, mlff_training_errors *errors_out)
 {
     mlff_status status = MLFF_OK;
     int64_t n_done = 0;
-    train_sums sums;
     if (!t || n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_run: a trainer and a number of steps must be given");
     for (; n_done < n_steps && t->step < t->options.n_steps; n_done++) MLFF_TRY(one_step(t));
     if (errors_out && n_done > 0) {
-        MLFF_TRY(t->backend->sums(t->backend, &sums));
+        MLFF_TRY(trainer_collect_sums(t));
+        const train_sums sums = t->sums;
+        t->sums = (train_sums){.finite = true};
         *errors_out = errors_of(t->model, &sums);
         if (!sums.finite)
             MLFF_FAIL(MLFF_ERR_UNSTABLE,

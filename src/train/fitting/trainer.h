@@ -22,6 +22,9 @@ struct mlff_trainer {
     int64_t ordered_epoch;
     int32_t *frames; /* [2 batch_size] of the batch being made */
     int64_t step;
+    int64_t n_structures; /* of the steps that this process has made */
+    double elapsed_s;     /* of a whole run (fit.c), up to the last checkpoint */
+    train_sums sums; /* of the steps since errors were last asked for, up to the last checkpoint; of later ones the backend's */
     double plateau_scale, plateau_best; /* MLFF_PLATEAU: of the learning rate; best value reported */
     int plateau_waited;                 /* reports without gain */
     mlff_training_errors best;          /* validation of the best weights of a whole run (fit.c), and their step; 0: none yet */
@@ -32,6 +35,8 @@ struct mlff_trainer {
     double element_force_mae[MLFF_MAX_ATOMIC_NUMBER + 1]; /* of the last validation, eV/Å; NaN without such atoms */
 };
 
+/* Adds the backend's sums to the trainer's. */
+mlff_status trainer_collect_sums(mlff_trainer *trainer);
 /* Whether the weight of the energy is multiplied by energy_boost at this step. */
 bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
 
