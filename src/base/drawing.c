@@ -125,6 +125,14 @@ void drawing_line(base_text *page, const drawing_axis *x, const drawing_axis *y,
     base_text_add(page, "\"/>");
 }
 
+void drawing_curve(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, const double *at,
+                   const double *value, int n)
+{
+    base_text_add(page, "<polyline class=\"%s\" points=\"", kind);
+    for (int k = 0; k < n; k++) base_text_add(page, "%.1f,%.1f ", x_of(x, at[k]), y_of(y, value[k]));
+    base_text_add(page, "\"/>");
+}
+
 void drawing_point(base_text *page, const drawing_axis *x, const drawing_axis *y, double at_x, double at_y, const char *label)
 {
     base_text_add(page, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"/>", x_of(x, at_x), y_of(y, at_y), label ? "4" : "1.6");

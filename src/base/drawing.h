@@ -21,6 +21,9 @@ void drawing_end(base_text *page);
 /* Value k of n at k steps from the low end of the abscissa. `kind`: "major" (blue) or "minor" (gray). */
 void drawing_line(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, double step,
                   const double *value, int n);
+/* The same of values at any places `at` along the abscissa. */
+void drawing_curve(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, const double *at,
+                   const double *value, int n);
 /* `label`: beside the point, or NULL. */
 void drawing_point(base_text *page, const drawing_axis *x, const drawing_axis *y, double at_x, double at_y, const char *label);
 

@@ -6,6 +6,7 @@
 #include "mlff_train.h"
 #include "support.h"
 #include "train/data/dataset.h"
+#include "train/fitting/history.h"
 
 enum { N_FRAMES = 24, N_STEPS = 40 };
 
@@ -272,6 +273,35 @@ static void test_structures_per_second(void **state)
     mlff_dataset_destroy(other);
     mlff_model_destroy(teacher);
     mlff_model_destroy(student);
+}
+
+// Each error of the learning curve stands at its step, of which the first is not 0, some are left out and the last is nearer than others.
+static void test_learning_curve(void **state)
+{
+    (void)state;
+    static const char *const lines = "{\"step\": 100, \"training\": {\"force_mae_ev_per_angstrom\": 1}, "
+                                     "\"validation\": {\"force_mae_ev_per_angstrom\": 1}}\n"
+                                     "{\"step\": 200, \"training\": {\"force_mae_ev_per_angstrom\": null}, "
+                                     "\"validation\": {\"force_mae_ev_per_angstrom\": 1}}\n"
+                                     "{\"step\": 400, \"training\": {\"force_mae_ev_per_angstrom\": 1}, "
+                                     "\"validation\": {\"force_mae_ev_per_angstrom\": 0.5}}\n"
+                                     "{\"step\": 500, \"training\": {\"force_mae_ev_per_angstrom\": 0.5}, "
+                                     "\"validation\": {\"force_mae_ev_per_angstrom\": 0.5}}\n";
+    base_text page = {0}, file = {0};
+    base_text_add(&file, "%s", lines);
+    assert_int_equal(base_text_write(&file, in_folder("a.jsonl")), MLFF_OK);
+    assert_int_equal(history_draw(in_folder("a.jsonl"), &page), MLFF_OK);
+    int n = 0;
+    for (const char *line = page.text; (line = strstr(line, "points=\"")); n++) {
+        double x[3], y[3];
+        line += strlen("points=\"");
+        assert_int_equal(sscanf(line, "%lf,%lf %lf,%lf %lf,%lf \"", &x[0], &y[0], &x[1], &y[1], &x[2], &y[2]), 6);
+        for (int k = 0; k < 3; k++) // the abscissa is 370 wide and begins with step 0 at 64
+            if (!(fabs(x[k] - (64 + 370 * (double[]){0.2, 0.8, 1}[k])) <= 0.051)) fail_msg("point %d is at %g", k, x[k]);
+    }
+    assert_int_equal(n, 2);
+    base_text_free(&page);
+    base_text_free(&file);
 }
 
 // Errors since they were last asked for are of the steps before a checkpoint, too, and not of steps that are given up.
@@ -658,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_overfits_ten_structures),
         cmocka_unit_test(test_structures_per_second),
         cmocka_unit_test(test_errors_across_a_checkpoint),
+        cmocka_unit_test(test_learning_curve),
         cmocka_unit_test(test_resumes_to_the_same_bits),
         cmocka_unit_test(test_soap),
         cmocka_unit_test(test_best_weights),

@@ -43,10 +43,10 @@ done:
     return status;
 }
 
+enum { VALIDATION, TRAINING, STEP, COLUMNS };
 typedef struct curve {
-    double *value[2]; // validation and training force error, meV/Å
-    double last_step;
-    size_t n, capacity[2];
+    double *value[COLUMNS]; // validation and training force error, meV/Å, and their step
+    size_t n, capacity[COLUMNS];
 } curve;
 
 static double error_at(const cJSON *line, const char *part)
@@ -60,15 +60,16 @@ static mlff_status add_line(curve *to, const cJSON *line)
 {
     mlff_status status = MLFF_OK;
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(line, "step");
-    const double values[2] = {error_at(line, "validation"), error_at(line, "training")};
-    for (int side = 0; side < 2; side++)
+    const double values[COLUMNS] = {error_at(line, "validation"), error_at(line, "training"),
+                                    cJSON_IsNumber(step) ? step->valuedouble : NAN};
+    const double before = to->n > 0 ? to->value[STEP][to->n - 1] : 0;
+    for (int side = VALIDATION; side <= TRAINING; side++)
         if (!(values[side] >= 1e-12 && values[side] <= 1e12)) return MLFF_OK; // no error, or none that an axis could show
-    if (!cJSON_IsNumber(step) || !(step->valuedouble > to->last_step && step->valuedouble <= 1e15)) return MLFF_OK;
-    for (int side = 0; side < 2; side++) {
-        MLFF_TRY(base_grow(&to->value[side], &to->capacity[side], to->n + 1, sizeof **to->value, "a curve"));
-        to->value[side][to->n] = values[side];
+    if (!(values[STEP] > before && values[STEP] <= 1e15)) return MLFF_OK;
+    for (int column = 0; column < COLUMNS; column++) {
+        MLFF_TRY(base_grow(&to->value[column], &to->capacity[column], to->n + 1, sizeof **to->value, "a curve"));
+        to->value[column][to->n] = values[column];
     }
-    to->last_step = step->valuedouble;
     to->n++;
 done:
     return status;
@@ -95,10 +96,10 @@ mlff_status history_draw(const char *path, base_text *page)
     curve c = {0};
     drawing_axis y = {.low = INFINITY, .logarithmic = true, .label = "force error, meV/Å"};
     const mlff_status status = read_curve(path, &c);
-    const drawing_axis x = {.high = c.last_step, .label = "step"};
     if (status != MLFF_OK || c.n < 2) goto done;
+    const drawing_axis x = {.high = c.value[STEP][c.n - 1], .label = "step"};
     for (size_t k = 0; k < c.n; k++)
-        for (int side = 0; side < 2; side++) {
+        for (int side = VALIDATION; side <= TRAINING; side++) {
             y.low = fmin(y.low, 0.8 * c.value[side][k]);
             y.high = fmax(y.high, 1.25 * c.value[side][k]);
         }
@@ -106,10 +107,10 @@ mlff_status history_draw(const char *path, base_text *page)
                   "Learning curve: mean absolute force error of training batches (gray) and of the averaged weights on the "
                   "validation structures (blue)",
                   &x, &y);
-    for (int side = 1; side >= 0; side--)
-        drawing_line(page, &x, &y, side ? "minor" : "major", c.last_step / (double)(c.n - 1), c.value[side], (int)c.n);
+    drawing_curve(page, &x, &y, "minor", c.value[STEP], c.value[TRAINING], (int)c.n);
+    drawing_curve(page, &x, &y, "major", c.value[STEP], c.value[VALIDATION], (int)c.n);
     drawing_end(page);
 done:
-    for (int side = 0; side < 2; side++) base_free(c.value[side]);
+    for (int column = 0; column < COLUMNS; column++) base_free(c.value[column]);
     return status != MLFF_OK ? status : page->status;
 }
