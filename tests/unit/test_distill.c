@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_distill.c: a whole run from teacher to verdict in seconds; interrupted and killed runs end in the same bits; settings.
 #include "mlff_train.h"
+#include "train/running/distill.h"
 #include "unit/distill_runs.h"
 
 static mlff_distill_config small_config(void)
@@ -229,6 +230,26 @@ static void test_interrupted_rounds(void **state)
     remove_run("rounds");
 }
 
+// The record of a round of many structures has two numbers of each.
+static void test_long_record(void **state)
+{
+    (void)state;
+    base_text text = {0};
+    int64_t n = 0;
+    double upper = 0;
+    base_text_add(&text,
+                  "{\"structures\": 100000, \"upper_deviation_ev_per_angstrom\": 0.5, \"deviation_ev_per_angstrom\": [0.123456");
+    for (int k = 1; k < 200000; k++) base_text_add(&text, ", 0.123456");
+    base_text_add(&text, "]}\n");
+    char path[300];
+    snprintf(path, sizeof path, "%s/record.json", folder);
+    assert_int_equal(base_text_write(&text, path), MLFF_OK);
+    assert_int_equal(distill_round_read(path, &n, &upper), MLFF_OK);
+    assert_true(n == 100000 && upper == 0.5);
+    assert_int_equal(remove(path), 0);
+    base_text_free(&text);
+}
+
 // Each system has its own bars of dynamics; a history that is gone costs the page a curve and nothing else.
 static void test_two_systems(void **state)
 {
@@ -373,7 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_run),   cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
         cmocka_unit_test(test_settings),    cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
-        cmocka_unit_test(test_two_systems), cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_two_systems), cmocka_unit_test(test_long_record),      cmocka_unit_test(test_edited_settings),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -14,6 +14,7 @@
 
 #define STILL_FALLING 0.95      // of the round before: above it the deviation no longer falls
 enum { YOUNG_STEPS_PART = 10 }; // a young student takes this part of the steps
+enum { MOST_RECORD_BYTES = 1 << 30 };
 
 // Of one structure that was labelled: what the committee did not know, and how wrong its first member was (eV/Å).
 typedef struct deviation_error {
@@ -90,7 +91,7 @@ mlff_status distill_round_read(const char *path, int64_t *n_structures_out, doub
     char *text = NULL;
     size_t length;
     cJSON *json = NULL;
-    MLFF_TRY(base_read_file(path, 1 << 20, &text, &length));
+    MLFF_TRY(base_read_file(path, MOST_RECORD_BYTES, &text, &length));
     json = cJSON_ParseWithLength(text, length);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "structures");
     const cJSON *upper = cJSON_GetObjectItemCaseSensitive(json, "upper_deviation_ev_per_angstrom");
