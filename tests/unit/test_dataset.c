@@ -509,6 +509,42 @@ static void test_displaced_crystals(void **state)
     }
 }
 
+// Two atoms in a cell have one nearest distance, in which many displaced ones agree; copies are found also across faces and turned.
+static void test_copies_of_two_atoms(void **state)
+{
+    (void)state;
+    static const double cell[9] = {0, 2.715, 2.715, 2.715, 0, 2.715, 2.715, 2.715, 0}; // of diamond
+    mlff_dataset *of, *data, *turned;
+    mlff_system *system;
+    int64_t n;
+    assert_ok(mlff_dataset_create(&of));
+    assert_ok(mlff_dataset_create(&data));
+    assert_ok(mlff_dataset_create(&turned));
+    assert_ok(mlff_system_create(2, &system));
+    memcpy(system->cell, cell, sizeof cell);
+    for (int k = 0; k < 3; k++) system->periodic[k] = 1;
+    system->species[0] = system->species[1] = 14;
+    system->label_energy = 0;
+    for (int frame = 0; frame < 1100; frame++) {
+        double *second = system->positions + 3;
+        for (int c = 0; c < 3; c++) second[c] = 1.3575 + 0.05 * base_random_normal(4, (uint64_t)frame, (uint64_t)c);
+        assert_ok(mlff_dataset_add(frame < 1000 ? of : data, system, NULL));
+        if (frame >= 1000) continue;
+        const double before[3] = {second[0], second[1], second[2]};
+        for (int c = 0; c < 3; c++) // turned about (1, 1, 1), which the lattice allows, mirrored, in another cell, rounded
+            second[c] = 1e-5 * round(-1e5 * (before[(c + 1) % 3] + cell[3 * (frame % 3) + c] - cell[c]));
+        assert_ok(mlff_dataset_add(turned, system, NULL));
+    }
+    assert_ok(mlff_dataset_copies(data, of, &n, NULL));
+    assert_int_equal(n, 0);
+    assert_ok(mlff_dataset_copies(turned, of, &n, NULL));
+    assert_int_equal(n, 1000);
+    mlff_system_destroy(system);
+    mlff_dataset_destroy(of);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(turned);
+}
+
 // A file of many parts, which threads read, gives the frames in their order, one warning, and errors with the line of the file.
 static void test_many_frames(void **state)
 {
@@ -643,6 +679,7 @@ int main(void)
                                        cmocka_unit_test(test_probes),
                                        cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_copies),
+                                       cmocka_unit_test(test_copies_of_two_atoms),
                                        cmocka_unit_test(test_displaced_crystals),
                                        cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_two_kinds_of_energies),

@@ -9,6 +9,8 @@
 //     Σ_j w(Z_j) (1 - r_ij²/R²)²
 // must agree as well, sorted. Two structures of the same elements whose numbers and sums agree within the tolerances are copies of each
 // other. Positions rounded to 1e-5 Å agree; an atom that is displaced by 0.01 Å does not, nor do successive frames of dynamics.
+// In a periodic cell of few atoms there are fewer nearest images than coordinates, of two atoms one: there the distances of further images
+// must agree, too.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +107,73 @@ static bool is_copy(const fingerprint *a, const fingerprint *b)
     return true;
 }
 
+enum { FEW_ATOMS = 8, NEAR_IMAGES = 4, FEW_PAIRS = FEW_ATOMS * (FEW_ATOMS - 1) / 2 };
+#define IMAGE_TOLERANCE 1e-4 // Å
+
+// Puts a value among the NEAR_IMAGES smallest, which are ascending.
+static void keep_smallest(double value, double smallest[NEAR_IMAGES])
+{
+    int k = NEAR_IMAGES - 1;
+    if (!(value < smallest[k])) return;
+    for (; k > 0 && value < smallest[k - 1]; k--) smallest[k] = smallest[k - 1];
+    smallest[k] = value;
+}
+
+// Distances of the NEAR_IMAGES nearest images of j from i, those around the nearest one.
+static void near_images(const mlff_system *s, int i, int j, const atoms_images *images, int n_axes, double distances[NEAR_IMAGES])
+{
+    double nearest[3];
+    int reach[3];
+    for (int c = 0; c < 3; c++) nearest[c] = s->positions[3 * j + c] - s->positions[3 * i + c];
+    for (int axis = 0; axis < 3; axis++) reach[axis] = axis < n_axes ? 2 : 0;
+    for (int k = 0; k < NEAR_IMAGES; k++) distances[k] = INFINITY;
+    atoms_nearest_image(images, nearest);
+    for (int a = -reach[0]; a <= reach[0]; a++)
+        for (int b = -reach[1]; b <= reach[1]; b++)
+            for (int k = -reach[2]; k <= reach[2]; k++) {
+                double square = 0;
+                for (int c = 0; c < 3; c++) {
+                    double x = nearest[c];
+                    if (n_axes > 0) x += a * images->vectors[0][c];
+                    if (n_axes > 1) x += b * images->vectors[1][c];
+                    if (n_axes > 2) x += k * images->vectors[2][c];
+                    square += x * x;
+                }
+                keep_smallest(square, distances);
+            }
+    for (int k = 0; k < NEAR_IMAGES; k++) distances[k] = sqrt(distances[k]);
+}
+
+// All of them ascending, those of other elements and of images of another rank apart. Returns how many there are.
+static int list_images(const mlff_system *s, double list[FEW_PAIRS * NEAR_IMAGES])
+{
+    atoms_images images;
+    const int n_axes = !!s->periodic[0] + !!s->periodic[1] + !!s->periodic[2];
+    int n = 0;
+    atoms_images_make(s, &images); // its first vectors are a reduced basis
+    for (int i = 0; i < s->n_atoms; i++)
+        for (int j = i + 1; j < s->n_atoms; j++) {
+            const int low = s->species[i] < s->species[j] ? i : j, kind = 128 * s->species[low] + s->species[i + j - low];
+            double distances[NEAR_IMAGES];
+            near_images(s, i, j, &images, n_axes, distances);
+            for (int k = 0; k < NEAR_IMAGES; k++) list[n++] = distances[k] + ELEMENT_APART * (NEAR_IMAGES * kind + k);
+        }
+    base_sort(list, (size_t)n);
+    return n;
+}
+
+// Of structures whose descriptions agree.
+static bool has_same_images(const mlff_system *one, const mlff_system *other)
+{
+    double lists[2][FEW_PAIRS * NEAR_IMAGES];
+    if (one->n_atoms > FEW_ATOMS || !(one->periodic[0] || one->periodic[1] || one->periodic[2])) return true;
+    const int n = list_images(one, lists[0]);
+    list_images(other, lists[1]);
+    for (int k = 0; k < n; k++)
+        if (!(fabs(lists[0][k] - lists[1][k]) <= IMAGE_TOLERANCE)) return false;
+    return true;
+}
+
 typedef struct description {
     const mlff_dataset *dataset;
     fingerprint *prints; // [n_frames]
@@ -136,9 +205,10 @@ static mlff_status describe_all(const mlff_dataset *dataset, fingerprint **print
     return MLFF_OK;
 }
 
-// The frame of a copy among sorted descriptions, else -1.
-static int64_t find_copy(const fingerprint *sorted, size_t n, const fingerprint *wanted)
+// The frame of a copy of `system` among sorted descriptions of the frames of `of`, else -1.
+static int64_t find_copy(const mlff_dataset *of, const fingerprint *sorted, const mlff_system *system, const fingerprint *wanted)
 {
+    const size_t n = of->n_frames;
     fingerprint least = *wanted;
     size_t low = 0, high = n;
     least.numbers[0] -= TOLERANCE;
@@ -151,7 +221,8 @@ static int64_t find_copy(const fingerprint *sorted, size_t n, const fingerprint 
     }
     for (; low < n && sorted[low].elements == wanted->elements; low++) {
         if (sorted[low].numbers[0] > wanted->numbers[0] + TOLERANCE) break;
-        if (is_copy(&sorted[low], wanted)) return (int64_t)sorted[low].frame;
+        if (is_copy(&sorted[low], wanted) && has_same_images(system, of->frames[sorted[low].frame].system))
+            return (int64_t)sorted[low].frame;
     }
     return -1;
 }
@@ -168,7 +239,7 @@ mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff_dataset 
     MLFF_TRY(describe_all(of, &sorted, &sorted_atoms));
     qsort(sorted, of->n_frames, sizeof *sorted, compare);
     for (size_t f = 0; f < dataset->n_frames; f++) {
-        const int64_t copy = find_copy(sorted, of->n_frames, &prints[f]);
+        const int64_t copy = find_copy(of, sorted, dataset->frames[f].system, &prints[f]);
         n += copy >= 0;
         if (indices_out) indices_out[f] = copy;
     }
