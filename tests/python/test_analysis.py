@@ -61,6 +61,17 @@ class TestAnalyze(unittest.TestCase):
         with self.assertRaises(MlffError):
             analyze(frames, skip=-1)
 
+    def test_free_energies(self):
+        """As of VASP: the energy of a frame is the free energy, from a file and from atoms."""
+        frames = oscillator()[:20]
+        for atoms in frames:
+            atoms.calc.results["free_energy"] = atoms.calc.results["energy"] - 0.2
+        path = support.scratch("free.extxyz")
+        write(path, frames)
+        np.testing.assert_allclose(analyze(frames).energies, 0.3 + 0.001 * np.arange(20), rtol=1e-12)
+        with self.assertWarnsRegex(MlffWarning, "free_energy= is read"):
+            np.testing.assert_allclose(analyze(path).energies, analyze(frames).energies, rtol=1e-7)
+
     @unittest.skipUnless("MLFF_COMMAND" in os.environ, "the command is not beside the installed package")
     def test_same_as_the_command(self):
         # A random walk of a small crystal, from the file and from ASE's atoms.

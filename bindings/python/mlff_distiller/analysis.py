@@ -24,6 +24,7 @@ import numpy.typing as npt
 from . import _library as lib
 from . import _structs as s
 from ._bridge import Interrupts, changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
+from ._energies import force_consistent
 from ._values import as_c
 from .engine import Evaluator, Model
 from .errors import MlffFormatError, MlffUsageError, MlffWarning
@@ -166,8 +167,8 @@ def _element(symbol: str) -> int:
 
 
 def _energy_of(atoms: Atoms) -> float:
-    known = atoms.calc.results if atoms.calc is not None and not changed_since(atoms) else {}
-    return float(known.get("energy", np.nan))
+    energy = force_consistent(atoms.calc) if atoms.calc is not None and not changed_since(atoms) else None
+    return np.nan if energy is None else energy
 
 
 def _open(path: str | os.PathLike[str], file_format: str | None) -> c_void_p:
