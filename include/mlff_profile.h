@@ -410,7 +410,7 @@ typedef struct mlff_scaling {
     double exponent, exponent_low,
         exponent_high;      /* of the larger half; the interval at 95 %, NaN with fewer than three of them */
     double floor_ms;        /* 0: none seen */
-    double a_ms, b_us;      /* b: µs an atom */
+    double a_ms, b_us;      /* b: µs an atom; 0 where the step does not grow with the number of atoms, and takes floor_ms */
     double crossover_atoms; /* where the floor ends; 0: no floor */
     double fit_error;       /* typical relative error of the fit */
     double bytes_per_atom;  /* NaN where memory does not follow atoms */

@@ -58,6 +58,36 @@ static void test_scaling(void **state)
     mlff_profile_destroy(one[1]);
 }
 
+static mlff_scaling scaling_of_times(const double *ms, int n)
+{
+    mlff_profile *profiles[N_SIZES];
+    mlff_scaling s;
+    for (int i = 0; i < n; i++) profiles[i] = of_size(sizes[i], ms[i], 0.1);
+    assert_ok(mlff_profile_scaling((const mlff_profile *const *)profiles, n, &s));
+    for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
+    return s;
+}
+
+// Small systems on a GPU take the same time, and by chance the larger ones less.
+static void test_steps_that_do_not_grow(void **state)
+{
+    (void)state;
+    static const double falling[] = {1.0, 0.98, 0.97, 0.95}, level[] = {1, 1.2, 1, 1.2, 1.8, 3.6, 7.2, 14.4, 28.8};
+    mlff_scaling s = scaling_of_times(falling, 4);
+    assert_near(s.floor_ms, pow(1.0 * 0.98 * 0.97 * 0.95, 0.25), 1e-12);
+    assert_true(s.a_ms == 0 && s.b_us == 0 && s.crossover_atoms == 0);
+    assert_near(s.fit_error, 0.0183, 1e-3); // of logarithms: sqrt(mean of squares)
+    char *text;
+    assert_ok(mlff_scaling_text(&s, &text));
+    assert_non_null(strstr(text, "step = 974.8 µs, which does not grow with the number of atoms at these sizes; measure larger"));
+    assert_null(strstr(text, "inf"));
+    mlff_text_free(text);
+    // The error is that of the fit: four of nine times are off the floor by log(1.2) / 2.
+    s = scaling_of_times(level, 9);
+    assert_near(s.floor_ms, sqrt(1.2), 1e-9);
+    assert_near(s.fit_error, 0.5 * log(1.2) * sqrt(4.0 / 9), 1e-9);
+}
+
 static void test_what_if(void **state)
 {
     (void)state;
@@ -213,8 +243,12 @@ static void test_bounds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rate_of_a_working_set), cmocka_unit_test(test_scaling),          cmocka_unit_test(test_what_if),
-        cmocka_unit_test(test_what_if_check),         cmocka_unit_test(test_what_if_interval), cmocka_unit_test(test_bounds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rate_of_a_working_set),
+                                       cmocka_unit_test(test_scaling),
+                                       cmocka_unit_test(test_steps_that_do_not_grow),
+                                       cmocka_unit_test(test_what_if),
+                                       cmocka_unit_test(test_what_if_check),
+                                       cmocka_unit_test(test_what_if_interval),
+                                       cmocka_unit_test(test_bounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,16 @@ static double fit_from(const point *p, int n, int first, double *floor, double *
     return error;
 }
 
+// The geometric mean of the times, and their typical relative difference from it.
+static double fit_constant(const point *p, int n, double *constant)
+{
+    double mean = 0.0, squares = 0.0;
+    for (int i = 0; i < n; i++) mean += log(p[i].ms) / n;
+    for (int i = 0; i < n; i++) squares += (log(p[i].ms) - mean) * (log(p[i].ms) - mean);
+    *constant = exp(mean);
+    return sqrt(squares / n);
+}
+
 // Slope of log t over log N among the larger half, and its interval (Student's, as in any regression).
 static void exponent_of(const point *p, int n, mlff_scaling *s)
 {
@@ -96,17 +106,17 @@ mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_prof
 
     mlff_scaling s = {.n_sizes = n_sizes, .max_atoms = -1.0};
     double best = INFINITY;
+    s.fit_error = fit_constant(p, n, &s.floor_ms); // where no step takes longer with more atoms
     for (int first = 0; first + 2 <= n; first++) {
         double floor, a, b, error = fit_from(p, n, first, &floor, &a, &b);
-        if (first == 1 || b <= 0.0) continue; // one point is no floor
-        error *= 1.0 + 0.5 * (first > 0);     // a floor has to pay for itself
-        if (error >= best) continue;
-        best = error;
+        const double cost = error * (1.0 + 0.5 * (first > 0)); // a floor has to pay for itself
+        if (first == 1 || b <= 0.0 || cost >= best) continue;  // one point is no floor
+        best = cost;
         s.floor_ms = floor;
         s.a_ms = a;
         s.b_us = b * 1e3;
+        s.fit_error = sqrt(error / n);
     }
-    s.fit_error = sqrt(best / n);
     s.crossover_atoms = s.floor_ms > s.a_ms && s.b_us > 0.0 ? (s.floor_ms - s.a_ms) / (s.b_us * 1e-3) : 0.0;
     exponent_of(p, n, &s);
 
@@ -142,7 +152,11 @@ mlff_status mlff_scaling_text(const mlff_scaling *s, char **text_out)
     if (isfinite(s->exponent_low)) base_text_add(&text, " (%.2f to %.2f at 95 %%)", s->exponent_low, s->exponent_high);
     base_text_add(&text, " among the larger systems\nstep = ");
     if (s->a_ms > 0.0) base_text_add(&text, "%s + ", PROFILE_TIME(s->a_ms));
-    base_text_add(&text, "%.4g µs an atom", s->b_us);
+    if (s->b_us > 0.0)
+        base_text_add(&text, "%.4g µs an atom", s->b_us);
+    else
+        base_text_add(&text, "%s, which does not grow with the number of atoms at these sizes; measure larger ones",
+                      PROFILE_TIME(s->floor_ms));
     if (s->crossover_atoms > 0.0)
         base_text_add(&text,
                       ", but never less than %s: below %.0f atoms the step is bound by what does not depend on atoms\n"
