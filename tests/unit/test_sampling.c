@@ -272,6 +272,54 @@ static void test_sample(void **state)
     mlff_system_destroy(rest);
 }
 
+// The part that displacements of two samples from the seed have in common: their correlation.
+static double correlation(const mlff_system *a, const mlff_system *b, const mlff_system *seed)
+{
+    double aa = 0, bb = 0, ab = 0;
+    for (int k = 0; k < 3 * seed->n_atoms; k++) {
+        const double x = a->positions[k] - seed->positions[k], y = b->positions[k] - seed->positions[k];
+        aa += x * x, bb += y * y, ab += x * y;
+    }
+    return ab / sqrt(aa * bb);
+}
+
+// No structure of a seed is one of the next seed, whose test would then be of what was trained on.
+static void test_neighboring_seeds(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol"}, *const methods[] = {"md", "thermal"};
+    mlff_system *rest = molecule("ethanol");
+    mlff_teacher *teacher = spring_teacher(rest);
+    mlff_samples *seeds = seeds_of(names, 1);
+    mlff_sample_options options = mlff_sample_options_default();
+    options.n_samples = 30;
+    options.oversample = 1;
+    options.n_temperatures = 1;
+    options.interval_fs = 5; // displacements are those of the first velocities
+    options.relax = 0;
+    for (int m = 0; m < 2; m++) {
+        mlff_samples *samples[2];
+        double largest = 0;
+        options.methods = methods[m];
+        for (int k = 0; k < 2; k++) {
+            options.seed = 7 + (uint64_t)k;
+            samples[k] = sample_with(teacher, seeds, &options);
+        }
+        const int64_t n[2] = {mlff_samples_size(samples[0]), mlff_samples_size(samples[1])};
+        assert_true(n[0] > 2 && n[1] > 2);
+        for (int64_t i = 1; i < n[0]; i++) // the first is the seed
+            for (int64_t j = 1; j < n[1]; j++)
+                largest = fmax(largest,
+                               correlation(mlff_samples_get(samples[0], i, NULL), mlff_samples_get(samples[1], j, NULL), rest));
+        printf("%s: %d and %d structures, correlation up to %.2f\n", methods[m], (int)n[0], (int)n[1], largest);
+        if (!(largest < 0.85)) fail_msg("%s: a correlation of %.3f", methods[m], largest);
+        for (int k = 0; k < 2; k++) mlff_samples_destroy(samples[k]);
+    }
+    mlff_samples_destroy(seeds);
+    mlff_teacher_destroy(teacher);
+    mlff_system_destroy(rest);
+}
+
 // Several systems, one of them periodic, by a model; a seed that the teacher cannot take is named.
 static void test_several_systems(void **state)
 {
@@ -379,9 +427,15 @@ static void test_xtb_modes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eigen),           cmocka_unit_test(test_modes),     cmocka_unit_test(test_relax_and_dynamics),
-        cmocka_unit_test(test_geometry),        cmocka_unit_test(test_selection), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_several_systems), cmocka_unit_test(test_explore),   cmocka_unit_test(test_xtb_modes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_eigen),
+                                       cmocka_unit_test(test_modes),
+                                       cmocka_unit_test(test_relax_and_dynamics),
+                                       cmocka_unit_test(test_geometry),
+                                       cmocka_unit_test(test_selection),
+                                       cmocka_unit_test(test_sample),
+                                       cmocka_unit_test(test_neighboring_seeds),
+                                       cmocka_unit_test(test_several_systems),
+                                       cmocka_unit_test(test_explore),
+                                       cmocka_unit_test(test_xtb_modes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

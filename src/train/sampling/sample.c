@@ -187,7 +187,7 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
         if (by_modes)
             normal_modes_displace(&modes, copy, temperature, o->seed, stream);
         else
-            mlff_system_perturb(copy, temperature, o->seed + stream);
+            mlff_system_perturb(copy, temperature, sample_seed(o->seed, stream));
         MLFF_TRY(offer(s, copy, origin, s->next_group++));
         if (k % 64 == 0) MLFF_TRY(report(s, by_modes ? "modes" : "thermal"));
     }
@@ -347,7 +347,7 @@ static mlff_status sample_pairs(sampling *s, size_t seed, int64_t n)
         const uint64_t stream = ((uint64_t)STREAM_PAIRS << 32) + (uint64_t)s->next_group;
         mlff_system *copy;
         MLFF_TRY(mlff_system_copy(s->seeds->samples[seed].system, &copy));
-        mlff_system_perturb(copy, coldest, s->options.seed + stream);
+        mlff_system_perturb(copy, coldest, sample_seed(s->options.seed, stream));
         status = compress_pair(s, neighbors, copy, stream);
         if (status != MLFF_OK) mlff_system_destroy(copy);
         MLFF_TRY(status);

@@ -9,7 +9,7 @@
 
 #include "train/teachers/teacher.h"
 
-enum { STREAM_PROBE = 0x70726f62 };
+enum { STREAM_PROBE = 0x70726f62, OWN_SEED = 0x6f776e };
 
 mlff_status mlff_samples_create(mlff_samples **samples_out)
 {
@@ -30,6 +30,11 @@ void mlff_samples_destroy(mlff_samples *samples)
     samples_truncate(samples, 0);
     base_free(samples->samples);
     base_free(samples);
+}
+
+uint64_t sample_seed(uint64_t seed, uint64_t stream)
+{
+    return (uint64_t)(0x1p53 * base_random_uniform(seed, stream, OWN_SEED));
 }
 
 mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char *origin)

@@ -27,6 +27,8 @@ mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char 
 /* Removes the samples from index n on. */
 void samples_truncate(mlff_samples *samples, size_t n);
 
+/* The seed of one structure's own random numbers. Of sums of both, structures of neighboring seeds would have the same ones. */
+uint64_t sample_seed(uint64_t seed, uint64_t stream);
 /* Deviation of a committee: the largest over atoms of the standard deviation of the force over members, eV/Å. labels[m][structure]
  * is what member m of n_members (2 or more) says. */
 double sample_deviation(mlff_label *const *labels, int n_members, size_t structure, int n_atoms);

@@ -5,6 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "samples.h"
+
+enum { STREAM_VELOCITIES = 0x76656c6f };
+
 mlff_status walkers_add(walkers *w, const mlff_system *start, double temperature, int64_t group)
 {
     mlff_status status = MLFF_OK;
@@ -166,8 +170,9 @@ done:
 mlff_status walkers_thermalize(walkers *w)
 {
     for (size_t k = 0; k < w->n; k++) {
+        const uint64_t stream = ((uint64_t)STREAM_VELOCITIES << 32) + (uint64_t)w->walkers[k].group;
         const mlff_status status =
-            mlff_system_thermalize(w->walkers[k].system, w->walkers[k].temperature, w->seed + (uint64_t)w->walkers[k].group);
+            mlff_system_thermalize(w->walkers[k].system, w->walkers[k].temperature, sample_seed(w->seed, stream));
         if (status != MLFF_OK) return status;
     }
     return MLFF_OK;
