@@ -93,6 +93,9 @@ MLFF_API mlff_status mlff_dataset_copies(const mlff_dataset *dataset, const mlff
 
 /* Structures (a probe counts as two). */
 MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);
+/* The same with both structures of a Hessian probe as one, as batches of a training count them: an epoch has this number over batch_size,
+ * rounded up, steps. */
+MLFF_API int64_t mlff_dataset_units(const mlff_dataset *dataset);
 /* Copies structure `index` with its labels. Fails with MLFF_ERR_USAGE for an index out of range, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index, mlff_system **system_out);
 

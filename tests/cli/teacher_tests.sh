@@ -83,6 +83,9 @@ test_label() {
     # With Hessian probes, two more labels each.
     run 0 label model.safetensors samples.extxyz -o p.labels --hvp 2 --json
     is "$(value out n_structures)" 150 "structures with probes"
+    # Both structures of a probe are one of a batch, so that passes over the data have fewer steps.
+    run 0 train p.labels --epochs 2 --batch 10 --features 8 --layers 1 --device cpu --history epochs.jsonl -o probed.safetensors
+    says '^\{"step": [0-9]+, "epoch": 2, ' <(tail -1 epochs.jsonl)
     refused 2 'no Hessian-vector products' label model.safetensors samples.extxyz -o p.extxyz --hvp 2
 
     # Another teacher, a file that is something else, structures that cannot be labelled.

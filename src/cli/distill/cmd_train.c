@@ -369,7 +369,7 @@ static int run_train(cli_arguments *arguments)
     if (status == MLFF_OK) status = make_student(&run, train, &student);
     if (status == MLFF_OK) status = reserve_student(&run, student);
     if (status == MLFF_OK && run.epochs) {
-        const int64_t n = mlff_dataset_size(train), batch = run.trainer.batch_size;
+        const int64_t n = mlff_dataset_units(train), batch = run.trainer.batch_size;
         run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
     }
     if (status == MLFF_OK) status = mlff_trainer_create(student, train, &run.trainer, &trainer);

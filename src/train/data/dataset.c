@@ -218,6 +218,13 @@ done:
 
 // ---- reading back
 
+int64_t mlff_dataset_units(const mlff_dataset *dataset)
+{
+    int64_t n = (int64_t)dataset->n_frames;
+    for (size_t f = 0; f < dataset->n_frames; f++) n -= dataset->frames[f].probe_step > 0;
+    return n;
+}
+
 int64_t mlff_dataset_size(const mlff_dataset *dataset)
 {
     return (int64_t)dataset->n_frames;
