@@ -168,13 +168,15 @@ static void test_trainer_subtracts(void **state)
     mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
     mlff_system *system = support_random_system(12, 1, 0.9, 5);
     support_results r = support_compute_system(evaluator, system);
-    const mlff_labels labels = {.energy = r.r.energies[0], .forces = r.r.forces, .stress = r.r.stresses, .weight = 1};
+    const mlff_labels labels = {
+        .energy = r.r.energies[0], .forces = r.r.forces, .stress = r.r.stresses, .atom_energies = r.r.atom_energies, .weight = 1};
     mlff_dataset *data;
     mlff_trainer *trainer;
     mlff_trainer_options options = mlff_trainer_options_default();
     mlff_training_errors errors;
     options.precision = MLFF_FLOAT64;
     options.n_threads = 1;
+    options.loss.atom_energies_weight = 1;
     assert_ok(mlff_dataset_create(&data));
     assert_ok(mlff_dataset_add(data, system, &labels));
     assert_ok(mlff_trainer_create(model, data, &options, &trainer));
@@ -182,6 +184,7 @@ static void test_trainer_subtracts(void **state)
     // float64: sums of some hundred terms of at most 1e3 eV/Å
     if (!(errors.force_mae < 1e-9 && errors.energy_mae < 1e-9 && errors.stress_mae < 1e-9))
         fail_msg("forces %g, energy %g, stress %g", errors.force_mae, errors.energy_mae, errors.stress_mae);
+    if (!(errors.loss < 1e-12)) fail_msg("a loss of %g, of energies of atoms", errors.loss);
     mlff_trainer_destroy(trainer);
     mlff_dataset_destroy(data);
     support_results_free(&r);

@@ -194,6 +194,7 @@ static mlff_status subtract_core_repulsion(builder *b, const mlff_system *system
     if (core_repulsion_add(model, &graph, &(model_outputs){.atom_energy = energy, .pair_gradient = gradient}) == 0) goto done;
     for (int i = 0; i < n; i++) {
         b->energy[frame] -= energy[i];
+        if (b->atom_energies) b->atom_energies[atom + i] -= energy[i];
         for (size_t p = (size_t)first[i]; p < (size_t)first[i + 1]; p++) {
             const double *g = gradient + 3 * p, *r = b->vectors + 3 * ((size_t)at + p);
             const int64_t j = atom + b->neighbor[(size_t)at + p];
