@@ -198,6 +198,19 @@ static void test_rounds(void **state)
     assert_int_equal(mlff_dataset_read(labels, in_folder("rounds", "labels-1.mlff")), MLFF_OK);
     assert_int_equal(mlff_dataset_size(labels), 10);
     mlff_dataset_destroy(labels);
+    // The baseline has as many labels more as the rounds have.
+    int64_t n_explored = 0;
+    assert_int_equal(mlff_dataset_create(&labels), MLFF_OK);
+    for (int k = 1; k <= 2; k++) {
+        const char *path = in_folder("rounds", k == 1 ? "labels-1.mlff" : "labels-2.mlff");
+        if (access(path, F_OK) == 0) assert_int_equal(mlff_dataset_read(labels, path), MLFF_OK);
+    }
+    n_explored = mlff_dataset_size(labels);
+    mlff_dataset_destroy(labels);
+    assert_int_equal(mlff_dataset_create(&labels), MLFF_OK);
+    assert_int_equal(mlff_dataset_read(labels, in_folder("rounds", "baseline.mlff")), MLFF_OK);
+    assert_int_equal(mlff_dataset_size(labels), n_explored);
+    mlff_dataset_destroy(labels);
     // What the student was trained on, those of the rounds included, is found again in its folder.
     mlff_model *student = NULL;
     assert_int_equal(mlff_model_load(in_folder("rounds", "student.safetensors"), &student), MLFF_OK);

@@ -286,7 +286,7 @@ static mlff_status first_data(distill *d)
     const int64_t n = d->config.n_structures - d->config.n_rounds * distill_round_size(&d->config);
     d->stage = "sample";
     MLFF_TRY(mlff_samples_create(&samples));
-    MLFF_TRY(distill_sample(d, d->path[DISTILL_SAMPLES], n, d->config.seed, samples));
+    MLFF_TRY(distill_sample(d, d->path[DISTILL_SAMPLES], n, d->config.n_probes, d->config.seed, samples));
     d->stage = "label";
     MLFF_TRY(distill_label(d, samples, d->path[DISTILL_LABELS]));
     MLFF_TRY(distill_data_create(&d->data));

@@ -72,8 +72,9 @@ char *distill_path(const distill *d, const char *name, int k, const char *suffix
 
 /* ---- distill_data.c */
 
-/* Structures around the seeds into the file of samples, unless it is there; then their labels into the file of labels. */
-mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, uint64_t seed, mlff_samples *samples);
+/* Structures around the seeds into the file of samples, unless it is there, with n_probes Hessian probes each; then their labels into the
+ * file of labels. */
+mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int n_probes, uint64_t seed, mlff_samples *samples);
 mlff_status distill_label(distill *d, const mlff_samples *samples, const char *labels_path);
 /* Adds a file's labels: a tenth each to the test and the validation, by trajectory. Structures of which the teacher is less sure
  * than the configuration allows are left out. */

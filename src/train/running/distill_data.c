@@ -19,7 +19,7 @@ static int while_sampling(void *context, const mlff_sample_progress *p)
                         base_plural(p->n_total), p->n_rejected) != MLFF_OK;
 }
 
-mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, uint64_t seed, mlff_samples *samples)
+mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int n_probes, uint64_t seed, mlff_samples *samples)
 {
     mlff_status status = MLFF_OK;
     const mlff_distill_config *c = &d->config;
@@ -44,7 +44,7 @@ mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, uint
                           base_plural(mlff_samples_size(samples)), n_seeds, base_plural(n_seeds), c->lowest_kelvin,
                           c->highest_kelvin));
 probes: // the file has no place for their directions; they are drawn from the seed
-    if (c->n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, c->n_probes, 0.01, seed));
+    if (n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, n_probes, 0.01, seed));
 done:
     return status;
 }

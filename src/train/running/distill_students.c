@@ -166,8 +166,8 @@ mlff_status distill_train_student(distill *d)
                          d->path[DISTILL_HISTORY], &d->student);
 }
 
-// The first structures with as many others of the same kind as the rounds had labelled. Without rounds and probes the student
-// is its own baseline.
+// The first structures with as many others of the same kind as the rounds had labelled, which had no probes. Without rounds and probes
+// the student is its own baseline.
 mlff_status distill_train_baseline(distill *d)
 {
     mlff_status status = MLFF_OK;
@@ -180,7 +180,7 @@ mlff_status distill_train_baseline(distill *d)
     MLFF_TRY(distill_add_labels(d, d->path[DISTILL_LABELS], c->seed, &data));
     if (d->n_explored > 0) {
         MLFF_TRY(mlff_samples_create(&more));
-        MLFF_TRY(distill_sample(d, d->path[DISTILL_BASELINE_SAMPLES], d->n_explored, c->seed + 1, more));
+        MLFF_TRY(distill_sample(d, d->path[DISTILL_BASELINE_SAMPLES], d->n_explored, 0, c->seed + 1, more));
         MLFF_TRY(distill_label(d, more, d->path[DISTILL_BASELINE_LABELS]));
         MLFF_TRY(distill_add_labels(d, d->path[DISTILL_BASELINE_LABELS], c->seed, &data));
     }
