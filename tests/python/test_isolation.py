@@ -97,6 +97,18 @@ class Isolation(unittest.TestCase):
         self.assertEqual(label_with_calculator(Fragile(), frames, path, stress=True).n_new, 0)
         calculator.close()
 
+    def test_a_failure_leaves_nothing_stale(self):
+        good, bad = copper([None, "raise"])
+        calculator = IsolatedCalculator(Fragile(), timeout=60)
+        calculator.calculate(good, ["energy"])
+        self.assertIn("energy", calculator.results)
+        with self.assertRaisesRegex(RuntimeError, "not this one"):
+            calculator.calculate(bad, ["energy"])
+        self.assertEqual(calculator.results, {})
+        with self.assertRaisesRegex(RuntimeError, "not this one"):
+            calculator.get_property("energy", bad)
+        calculator.close()
+
     def test_labels_are_not_locked(self):
         path = scratch("twice.labels")
         with open(__file__, "rb"):  # whose descriptor the file of labels gets

@@ -151,6 +151,7 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
     def calculate(self, atoms: Atoms | None = None, properties: list[str] = ["energy"], system_changes: list[str] = all_changes) -> None:  # noqa: B006
         """Computes `properties`; other results of the wrapped calculator are stored too."""
         super().calculate(atoms, properties, system_changes)
+        self.results = {}  # of atoms before, where these have none
         with self._asking() as connection:
             connection.send((self.atoms, properties))
             if not connection.poll(self.timeout):
