@@ -457,12 +457,13 @@ class Datasets(unittest.TestCase):
     def test_database(self):
         path = str(scratch("frames.db"))
         with connect(path) as database:
-            for atoms in copper(3):
+            for atoms, keys in zip(copper(3), ({"group": 7}, {}, {"group": 0})):
                 atoms.calc = EMT()
                 atoms.get_forces()
-                database.write(atoms)
+                database.write(atoms, **keys)
         data = Dataset.read(path)
         self.assertEqual(len(data), 3)
+        self.assertEqual([found.info.get("group") for found in data], [7, None, 0])
         self.assertAlmostEqual(data[2].get_potential_energy(), atoms.get_potential_energy())
         self.assertEqual(len(Dataset.read(path, largest_force=1e-6)), 0)
         with connect(path) as database:

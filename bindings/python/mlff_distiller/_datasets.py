@@ -60,7 +60,7 @@ class Dataset:
         largest_force_deviation: float = float("inf"),
         n_threads: int = 0,
     ) -> Dataset:
-        """Files of labels (`label`), extended XYZ, and ASE's databases (.db).
+        """Files of labels (`label`), extended XYZ, and ASE's databases (.db), where the key `group` numbers the trajectory of a row.
 
         Args:
             largest_force: eV/Å; structures with a larger force are left out.
@@ -84,6 +84,7 @@ class Dataset:
 
         for row in connect(os.fspath(path)).select():
             atoms = row.toatoms()
+            atoms.info["group"] = row.key_value_pairs.get("group", -1)
             if "forces" in row and np.linalg.norm(row.forces, axis=1).max() > largest_force:
                 continue
             self._add_results(atoms, 1.0, f"{os.fspath(path)}: row {row.id}")
