@@ -154,6 +154,36 @@ static void test_a_stiffer_teacher(void **state)
     mlff_evaluator_destroy(teacher.evaluator);
 }
 
+// Errors are those of the structures themselves, not also of the Hessian probes beside each.
+static void test_probes(void **state)
+{
+    (void)state;
+    mlff_dataset *data;
+    mlff_verdict_options options = met_limits();
+    options.min_speed = 0;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 11; k++) {
+        mlff_system *system, *minus;
+        double forces[9], wrong[9];
+        assert_ok(mlff_dataset_get(test, k, &system));
+        const mlff_labels labels = {.energy = system->label_energy, .forces = system->label_forces, .weight = 1};
+        for (int c = 0; c < 9; c++) forces[c] = system->label_forces[c], wrong[c] = forces[c] + 1;
+        assert_ok(mlff_dataset_add(data, system, &labels));
+        assert_ok(mlff_system_copy(system, &minus));
+        system->positions[0] += 0.01;
+        minus->positions[0] -= 0.01;
+        const mlff_labels probe = {.energy = labels.energy, .forces = wrong, .weight = 1};
+        assert_ok(mlff_dataset_add_probe(data, system, minus, 0.01, &probe, &probe));
+        mlff_system_destroy(system);
+        mlff_system_destroy(minus);
+    }
+    mlff_verdict *verdict = judge(student, NULL, data, &options);
+    assert_bar(verdict, "error.forces", MLFF_BAR_PASSED); // of the probes it is 1 eV/Å; one of 11 is strained
+    assert_non_null(strstr(find_bar(verdict, "error.forces")->text, "against the labels of 10 structures"));
+    mlff_verdict_destroy(verdict);
+    mlff_dataset_destroy(data);
+}
+
 // Runs of 12 samples, and of one, are too short for a spectrum: told with what is needed, which then is enough.
 static void test_short_comparisons(void **state)
 {
@@ -345,10 +375,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_its_own_teacher),   cmocka_unit_test(test_a_stiffer_teacher),
-        cmocka_unit_test(test_short_comparisons), cmocka_unit_test(test_no_teacher),
-        cmocka_unit_test(test_shifted_labels),    cmocka_unit_test(test_random_weights),
-        cmocka_unit_test(test_baseline),          cmocka_unit_test(test_systems),
-        cmocka_unit_test(test_length_of_a_run),   cmocka_unit_test(test_few_structures),
+        cmocka_unit_test(test_short_comparisons), cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_no_teacher),        cmocka_unit_test(test_shifted_labels),
+        cmocka_unit_test(test_random_weights),    cmocka_unit_test(test_baseline),
+        cmocka_unit_test(test_systems),           cmocka_unit_test(test_length_of_a_run),
+        cmocka_unit_test(test_few_structures),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -218,6 +218,11 @@ done:
 
 // ---- reading back
 
+bool dataset_is_probe(const mlff_dataset *dataset, size_t frame)
+{
+    return dataset->frames[frame].probe_step > 0 || (frame > 0 && dataset->frames[frame - 1].probe_step > 0);
+}
+
 int64_t mlff_dataset_units(const mlff_dataset *dataset)
 {
     int64_t n = (int64_t)dataset->n_frames;
