@@ -98,6 +98,50 @@ test_check() {
     run 0 check
 }
 
+# What --json prints is one JSON document, ended by one newline, of every command that has it.
+test_json_documents() {
+    export MLFF_CUDA_PLUGIN=$work/none.so
+    model --elements H,O
+    water
+    printf '2\nLattice="4 0 0 0 4.1 0 0 0 4.2" pbc="T T T" Properties=species:S:1:pos:R:3\nO 0 0 0\nO 2 2 2.1\n' >crystal.xyz
+    local line command small="--features 4 --layers 1 --rbf 2 --steps 3"
+    local tiny='"n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 3, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0, "speed_s": 0.05'
+    echo "{\"n_structures\": 20, $tiny}" >config.json
+    run 0 md model.safetensors water.xyz --n-steps 240 --every 2 --timestep 0.1 -o path.extxyz
+    run 0 profile model.safetensors water.xyz --n-steps 20 --runs 2 -o a.json
+    cp a.json b.json
+    local lines=('info model.safetensors' 'info model.safetensors --precisions --system h2o' 'devices' 'check'
+        'check --export-json -' 'eval model.safetensors water.xyz --json -' 'relax model.safetensors water.xyz --max-steps 2'
+        'md model.safetensors water.xyz --n-steps 2' 'md model.safetensors water.xyz --n-steps 2 --replicas 2'
+        'analyze path.extxyz --frame-time 0.2 --geometry' 'vibrations model.safetensors water.xyz'
+        'phonons model.safetensors crystal.xyz' 'profile model.safetensors water.xyz --n-steps 5'
+        'profile model.safetensors water.xyz --n-steps 5 -o -' 'profile model.safetensors water.xyz --n-steps 5 --runs 2'
+        'profile model.safetensors --n-steps 5 --system-sizes 8,16'
+        'compare a.json b.json' 'compare --run true --run true --rounds 2 --repeat 1'
+        'bench batch --model model.safetensors --system h2o --batch-sizes 1,2 --n-calls 2'
+        'bench precision model.safetensors --system h2o --rounds 6 --frames 1'
+        'bench compare --model model.safetensors --model model.safetensors:float64 --system h2o --rounds 6 --frames 1'
+        'bench run aspirin --n-calls 2'
+        'sample model.safetensors --system h2o -o structures.extxyz --n-samples 30 --methods thermal --oversample 1 --no-relax'
+        'label model.safetensors structures.extxyz -o structures.labels' "train structures.labels $small -o student.safetensors"
+        'distill model.safetensors --system h2o --config config.json -o run')
+    for line in "${lines[@]}"; do
+        read -r command _ <<<"$line"
+        [[ $line =~ (--json|--export-json|-o)\ -$ ]] || line+=" --json"
+        [[ $command =~ ^(check|devices|compare|bench|info|analyze)$ ]] || line+=" --device cpu"
+        # shellcheck disable=SC2086
+        "$mlff" $line >out 2>err </dev/null
+        [ -s out ] || fail "$line prints nothing"
+        "$json_get" out >/dev/null || fail "$line prints no JSON"
+        is "$(tail -c 2 out | od -An -c | tr -d ' ')" '}\n' "the end of what $line prints"
+    done
+    # A command that gets --json is tested here.
+    for command in $commands; do
+        "$mlff" "$command" --help | grep -q '^ *--json ' || continue
+        printf '%s\n' "${lines[@]}" | grep -q "^$command" || fail "what $command --json prints is not tested"
+    done
+}
+
 test_devices() {
     export MLFF_CUDA_PLUGIN=$work/none.so # no GPU, whatever the machine
     run 0 devices

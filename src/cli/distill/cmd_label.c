@@ -90,7 +90,6 @@ static void print_result(const labelling *run, const mlff_teacher_info *teacher)
         cli_json_number(&json, "time_s", p->elapsed_s);
         cli_json_number(&json, "labels_per_s", rate);
         cli_json_end(&json, '}');
-        putchar('\n');
         return;
     }
     cli_print("%s: %" PRId64 " structure%s labelled by %s in %.1f s (%.0f labels/s)", run->output, n_new - p->n_failed,

@@ -131,7 +131,6 @@ static void print_result(const sampling *run, const mlff_samples *samples, const
         cli_json_int(&json, "n_rejected", run->last.n_rejected);
         cli_json_number(&json, "time_s", run->last.elapsed_s);
         cli_json_end(&json, '}');
-        putchar('\n');
         return;
     }
     cli_print("%s: %" PRId64 " structure%s (", run->output, mlff_samples_size(samples), base_plural(mlff_samples_size(samples)));

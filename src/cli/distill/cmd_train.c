@@ -318,7 +318,6 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
         cli_json_number(&json, "force_rmse_ev_per_angstrom", e->force_rmse);
         cli_json_number(&json, "stress_mae_ev_per_angstrom3", e->stress_mae);
         cli_json_end(&json, '}');
-        putchar('\n');
         return;
     }
     char text[96];

@@ -201,7 +201,6 @@ static mlff_status report_processes(const group groups[2], const mlff_comparison
             cli_json_end(&out, '}');
         }
         cli_json_end(&out, '}');
-        printf("\n");
     } else {
         cli_print("A: %s\nB: %s\n%d run%s each, interleaved, medians:\n", groups[0].command, groups[1].command, groups[0].n,
                   base_plural(groups[0].n));

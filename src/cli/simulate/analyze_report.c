@@ -127,7 +127,6 @@ void analyze_print_json(const analysis *run)
     }
     if (run->geometry) json_geometry(&json, run->geometry);
     cli_json_end(&json, '}');
-    putchar('\n');
 }
 
 // ---- tables

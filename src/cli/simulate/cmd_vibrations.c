@@ -58,7 +58,6 @@ static void print_json(const cli_setup *setup, const mlff_system *system, const 
         cli_json_numbers(&json, NULL, v->displacements + 3 * (size_t)system->n_atoms * (size_t)k, 3 * system->n_atoms);
     cli_json_end(&json, ']');
     cli_json_end(&json, '}');
-    putchar('\n');
 }
 
 static bool is_periodic(const mlff_system *system)
