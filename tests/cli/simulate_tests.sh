@@ -154,6 +154,21 @@ test_analyze() {
     [ "$(grep -c ' 0.000$' out)" -eq 1 ] || fail "empty bins before the nearest pair"
     run 0 analyze lattice.extxyz --range 2
     says 'all atoms: no pairs up to 2 Å'
+    # A table without rows has no heading: of atoms that fly apart, whose spectrum has no peak, and of one frame.
+    for k in $(seq 100); do
+        printf '2\nProperties=species:S:1:pos:R:3:vel:R:3\nH %s 0 0 0.1 0 0\nH -%s 0 0 -0.1 0 0\n' "0.$((1000 + k))" "0.$((1000 + k))"
+    done >apart.extxyz
+    run 0 analyze apart.extxyz --frame-time 1
+    says 'vibrational density of states, all atoms: no peak between its 10 points' && says '^resolution 1.67e.03 /cm'
+    ! grep -q '^ *1/cm' out || fail "a heading of peaks without a row"
+    head -4 apart.extxyz >one.extxyz
+    run 0 analyze one.extxyz --frame-time 1 --geometry
+    says 'mean square displacement, all atoms: needs 2 frames' && says 'diffusion: needs 100 frames'
+    ! grep -q 'lag, fs' out || fail "a heading of displacements without a row"
+    sed -i 's/^H -/H -9/' one.extxyz
+    run 0 analyze one.extxyz --geometry
+    says 'no bonds in the first frame'
+    ! grep -q 'std.dev' out || fail "a heading of bonds without a row"
 }
 
 # What is found in each format is what is found in extended XYZ, within float32 of DCD and NetCDF.

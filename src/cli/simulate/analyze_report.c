@@ -183,7 +183,11 @@ static void print_rdf(const analysis *run)
 
 static void print_displacements(const analysis *run)
 {
-    printf("\n%10s %12s   mean square displacement, %s\n", "lag, fs", "Å²", run->element ? run->element : "all atoms");
+    const char *atoms = run->element ? run->element : "all atoms";
+    if (run->n_lags == 0)
+        printf("\nmean square displacement, %s: needs 2 frames\n", atoms);
+    else
+        printf("\n%10s %12s   mean square displacement, %s\n", "lag, fs", "Å²", atoms);
     for (int k = 0; k < run->n_lags; k++) printf("%10.6g %12.6g\n", run->lags[k], run->displacement[k]);
     if (isnan(run->diffusion))
         printf("\ndiffusion: needs 100 frames\n");
@@ -196,22 +200,29 @@ static void print_peaks(const analysis *run)
 {
     const size_t n = (size_t)run->n_points;
     const double *x = run->spectrum, *y = x + n, *error = y + n;
+    const char *atoms = run->element ? run->element : "all atoms";
     double highest = 0;
     int n_peaks = 0;
     for (size_t k = 0; k < n; k++) highest = fmax(highest, y[k]);
-    printf("\n%10s %12s %12s   peaks of the vibrational density of states, %s\n", "1/cm", "density, cm", "std.err.",
-           run->element ? run->element : "all atoms");
     for (size_t k = 1; k + 1 < n && n_peaks < MOST_PEAKS; k++) {
         if (!(y[k] > y[k - 1] && y[k] >= y[k + 1] && y[k] > PEAK_LEAST * highest)) continue;
+        if (n_peaks++ == 0)
+            printf("\n%10s %12s %12s   peaks of the vibrational density of states, %s\n", "1/cm", "density, cm", "std.err.",
+                   atoms);
         printf("%10.1f %12.3g %12.2g\n", x[k], y[k], error[k]);
-        n_peaks++;
     }
+    if (n_peaks == 0)
+        printf("\nvibrational density of states, %s: no peak between its %zu points; more frames have more points\n", atoms, n);
     printf("resolution %.3g /cm; frames each %g fs hold wavenumbers up to %.0f /cm, higher ones are folded back\n", x[1] - x[0],
            run->frame_fs, 0.5 / (run->frame_fs * LIGHT_CM_PER_FS));
 }
 
 static void print_geometry(const mlff_geometry *geometry)
 {
+    if (mlff_geometry_size(geometry) == 0) {
+        printf("\nno bonds in the first frame\n");
+        return;
+    }
     printf("\n%-10s %8s %12s %12s %12s %12s\n", "", "number", "mean", "std.dev.", "lowest", "highest");
     for (int k = 0; k < mlff_geometry_size(geometry); k++) {
         mlff_geometry_kind kind;
@@ -226,7 +237,6 @@ static void print_geometry(const mlff_geometry *geometry)
             printf("%12s", "-");
         printf(" %10.4g %s %10.4g %s\n", kind.low, unit, kind.high, unit);
     }
-    if (mlff_geometry_size(geometry) == 0) printf("no bonds in the first frame\n");
 }
 
 void analyze_print_tables(const analysis *run)
