@@ -172,6 +172,11 @@ MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *s
 /* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. Fails
  * with MLFF_ERR_IO. */
 MLFF_API mlff_status mlff_writer_close(mlff_writer *writer);
+/* In place of mlff_writer_close where not all frames can be written: a new file keeps those that were, under a name that says so and
+ * that no file has, relaxed-partial.extxyz for relaxed.extxyz (then relaxed-partial-2.extxyz, …). A file of the writer's own name stays
+ * as it is. `path_out` (of `bytes`) is the file's name and *n_frames_out the number of its frames; "" and 0 for a pipe, or where there
+ * are none. The writer is gone afterwards, also on failure. Fails with MLFF_ERR_IO. */
+MLFF_API mlff_status mlff_writer_keep(mlff_writer *writer, char *path_out, size_t bytes, int64_t *n_frames_out);
 /* Cancels: a file not yet closed is removed (frames of an appended one stay). NULL is fine. */
 MLFF_API void mlff_writer_destroy(mlff_writer *writer);
 

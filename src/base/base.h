@@ -96,6 +96,9 @@ mlff_status base_output_open(const char *path, base_output *output);
 /* Flushes and renames; on failure the temporary is removed. */
 mlff_status base_output_commit(base_output *output);
 void base_output_abandon(base_output *output);
+/* Ends a file that will not be whole: its first `bytes` are kept under another name, which no file has, NAME-partial.SUFFIX for
+ * NAME.SUFFIX; `partial`, of PATH_MAX bytes, is that name, "" where there is nothing to keep or on failure. Fails with MLFF_ERR_IO. */
+mlff_status base_output_keep(base_output *output, int64_t bytes, char *partial);
 /* A text as such a file. Fails with MLFF_ERR_IO, and with what adding to the text failed with. */
 mlff_status base_text_write(const base_text *text, const char *path);
 

@@ -176,14 +176,23 @@ static uint64_t clock_number(void)
     return ((uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec * 31u + (uint64_t)getpid()) * 0x9E3779B97F4A7C15u >> 24;
 }
 
-// Bytes of `path` that a suffix of n bytes may follow: a file's name has at most NAME_MAX, and ends between characters.
-static size_t shortened(const char *path, size_t n)
+// The name in a path.
+static const char *name_of(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t length = strlen(name);
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+// Bytes of the first `length` of `path` that a suffix of n bytes may follow: a file's name has at most NAME_MAX, and ends between
+// characters.
+static size_t shortened(const char *path, size_t length, size_t n)
+{
+    const char *name = name_of(path);
+    const size_t before = (size_t)(name - path);
+    length -= before;
     if (length + n > NAME_MAX)
         for (length = NAME_MAX - n; length > 0 && ((unsigned char)name[length] & 0xc0) == 0x80;) length--;
-    return (size_t)(name - path) + length;
+    return before + length;
 }
 
 // A temporary name in the same folder, so that the rename stays within one file system.
@@ -216,7 +225,7 @@ mlff_status base_output_open(const char *path, base_output *output)
             if (!(opened.path = base_strdup(target))) return MLFF_ERR_MEMORY;
         }
         enum { SUFFIX = 9 };
-        const size_t kept = shortened(opened.path, SUFFIX), bytes = kept + SUFFIX + 1;
+        const size_t kept = shortened(opened.path, strlen(opened.path), SUFFIX), bytes = kept + SUFFIX + 1;
         if (!(opened.temporary = base_alloc(bytes, 1, "a file name"))) {
             status = MLFF_ERR_MEMORY;
             goto done;
@@ -268,6 +277,56 @@ mlff_status base_output_commit(base_output *output)
         base_free(output->temporary);
         output->temporary = NULL;
     }
+    base_output_abandon(output);
+    return status;
+}
+
+// Creates NAME-partial.SUFFIX for NAME.SUFFIX, or NAME-partial-2.SUFFIX and so on: the first that is not there.
+static mlff_status claim_partial(const char *path, char partial[PATH_MAX])
+{
+    enum { MOST = 1000 };
+    const char *dot = strrchr(name_of(path), '.'), *end = path + strlen(path);
+    if (!dot || dot == name_of(path)) dot = end;
+    for (int number = 1; number <= MOST; number++) {
+        char mark[24] = "-partial";
+        if (number > 1) snprintf(mark, sizeof mark, "-partial-%d", number);
+        const size_t kept = shortened(path, (size_t)(dot - path), strlen(mark) + (size_t)(end - dot));
+        if (snprintf(partial, PATH_MAX, "%.*s%s%s", (int)kept, path, mark, dot) >= PATH_MAX) break;
+        const int descriptor = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (descriptor >= 0) return close(descriptor) == 0 ? MLFF_OK : mlff_fail(MLFF_ERR_IO, "%s: %s", partial, strerror(errno));
+        if (errno != EEXIST) return mlff_fail(MLFF_ERR_IO, "%s: %s", partial, strerror(errno));
+    }
+    return mlff_fail(MLFF_ERR_IO, "%s: has too many partial files", path);
+}
+
+// Cut behind the end of what is written whole: the rest may be in the stream's buffer or in the file.
+static int cut_and_sync(const char *path, int64_t bytes)
+{
+    const int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) return errno;
+    int error = ftruncate(descriptor, (off_t)bytes) != 0 ? errno : 0;
+    if (!error && fsync(descriptor) != 0 && errno != EINVAL) error = errno;
+    return close(descriptor) != 0 && !error ? errno : error;
+}
+
+mlff_status base_output_keep(base_output *output, int64_t bytes, char *partial)
+{
+    mlff_status status = MLFF_OK;
+    bool claimed = false;
+    partial[0] = 0;
+    if (!output->temporary || bytes == 0) goto done;
+    fclose(output->file);
+    output->file = NULL;
+    const int error = cut_and_sync(output->temporary, bytes);
+    if (error) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", output->path, strerror(error));
+    MLFF_TRY(claim_partial(output->path, partial));
+    claimed = true;
+    if (rename(output->temporary, partial) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", partial, strerror(errno));
+    base_free(output->temporary);
+    output->temporary = NULL;
+done:
+    if (status != MLFF_OK && claimed) unlink(partial);
+    if (status != MLFF_OK) partial[0] = 0;
     base_output_abandon(output);
     return status;
 }

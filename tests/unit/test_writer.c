@@ -2,6 +2,7 @@
 // test_writer.c: what is written reads back exactly; frames are added to a trajectory, or it is resumed at a step; outputs appear whole
 // or not at all, and a full disk is told.
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -195,6 +196,81 @@ static void tells_of_a_full_disk(void **state)
     mlff_system_destroy(system);
 }
 
+// Frames of a file that cannot be written whole are kept under a name that no file has; what has the writer's name stays.
+static void keeps_a_part(void **state)
+{
+    (void)state;
+    static const char *const names[][3] = {{"part.extxyz", "part-partial.extxyz", "part-partial-2.extxyz"},
+                                           {"part.nc", "part-partial.nc", "part-partial-2.nc"},
+                                           {"part.dcd", "part-partial.dcd", "part-partial-2.dcd"}};
+    mlff_system *system;
+    char path[PATH_MAX], name[PATH_MAX];
+    assert_ok(mlff_system_build("methane", 0, 0, &system));
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        int64_t n = -1;
+        snprintf(path, sizeof path, "%s", in_folder(names[f][0]));
+        write_text(path, "mine");
+        for (int k = 1; k <= 2; k++) {
+            mlff_writer *writer;
+            mlff_reader *reader;
+            mlff_system *read = NULL;
+            assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+            for (int frame = 0; frame < 3; frame++) assert_ok(mlff_writer_write(writer, system, NULL));
+            system->positions[4] = NAN;
+            assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_VALUE);
+            system->positions[4] = 0;
+            assert_ok(mlff_writer_keep(writer, name, sizeof name, &n));
+            assert_string_equal(name, in_folder(names[f][k]));
+            assert_int_equal(n, 3);
+            assert_ok(mlff_reader_open(name, NULL, &reader));
+            if (f > 0) assert_ok(mlff_reader_set_topology(reader, system));
+            for (int frame = 0; frame <= 3; frame++) {
+                assert_ok(mlff_reader_next(reader, &read));
+                assert_int_equal(read != NULL, frame < 3);
+                mlff_system_destroy(read);
+            }
+            mlff_reader_destroy(reader);
+        }
+        for (int k = 1; k <= 2; k++) unlink(in_folder(names[f][k]));
+        struct stat there;
+        assert_int_equal(stat(path, &there), 0);
+        assert_int_equal(there.st_size, 4);
+        unlink(path);
+    }
+
+    // Nothing of no frame; an appended file has its frames.
+    int64_t n = -1;
+    mlff_writer *writer;
+    snprintf(path, sizeof path, "%s", in_folder("none.extxyz"));
+    for (int append = 0; append < 2; append++) {
+        assert_ok(mlff_writer_open(path, NULL, append, &writer));
+        assert_ok(mlff_writer_keep(writer, name, sizeof name, &n));
+        assert_string_equal(name, "");
+        assert_int_equal(n, 0);
+    }
+    assert_ok(mlff_writer_open(path, NULL, 1, &writer));
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_keep(writer, name, sizeof name, &n));
+    assert_string_equal(name, path);
+    assert_int_equal(n, 1);
+    assert_int_equal(count_frames(path), 1);
+    unlink(path);
+
+    // The longest name that a file may have.
+    enum { LONGEST = 255 };
+    char longest[LONGEST + 1];
+    memset(longest, 'x', LONGEST);
+    memcpy(longest + LONGEST - 7, ".extxyz", 8);
+    snprintf(path, sizeof path, "%s/%s", folder, longest);
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_keep(writer, name, sizeof name, &n));
+    assert_int_equal(strlen(name), strlen(path));
+    assert_non_null(strstr(name, "x-partial.extxyz"));
+    assert_int_equal(unlink(name), 0);
+    mlff_system_destroy(system);
+}
+
 // Steps of the frames of a trajectory, -1 after the last.
 static void assert_steps(const char *path, const int *expected)
 {
@@ -317,13 +393,10 @@ static void refuses_a_second_writer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_back),
-        cmocka_unit_test(appends),
-        cmocka_unit_test(resumes_a_trajectory),
-        cmocka_unit_test(keeps_outputs_whole),
-        cmocka_unit_test(tells_of_a_full_disk),
-        cmocka_unit_test(adds_after_a_limit),
-        cmocka_unit_test(refuses_a_second_writer),
+        cmocka_unit_test(reads_back),           cmocka_unit_test(appends),
+        cmocka_unit_test(resumes_a_trajectory), cmocka_unit_test(keeps_outputs_whole),
+        cmocka_unit_test(keeps_a_part),         cmocka_unit_test(tells_of_a_full_disk),
+        cmocka_unit_test(adds_after_a_limit),   cmocka_unit_test(refuses_a_second_writer),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // writer.c: trajectories in the format that a file's name says: a new file, or one that grows frame by frame.
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -223,6 +224,19 @@ static mlff_status append_frame(mlff_writer *writer)
     return mlff_fail(MLFF_ERR_IO, "%s: cannot add a frame: %s; the frames before it are kept", writer->path, strerror(error));
 }
 
+// Of a new file each frame is flushed, so that those before one that cannot be written are known to be in the file; a pipe's reader wants
+// each when it is made.
+static mlff_status add_frame(mlff_writer *writer)
+{
+    const base_output *output = &writer->output;
+    errno = 0;
+    if (fwrite(writer->frame, 1, writer->length, output->file) != writer->length || fflush(output->file) != 0)
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot write: %s", strcmp(output->path, "-") == 0 ? "standard output" : output->path,
+                         strerror(errno ? errno : EIO));
+    writer->n_frames++;
+    return output->temporary && writer->format->after_frame ? writer->format->after_frame(writer, output->file) : MLFF_OK;
+}
+
 mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results)
 {
     const mlff_frame_results none = {.energy = NAN, .step = -1, .time_fs = NAN};
@@ -232,17 +246,25 @@ mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, co
     writer->length = 0;
     mlff_status status = writer->format->make_frame(writer, path, system, results ? results : &none);
     uselocale(callers);
+    if (status == MLFF_OK) status = writer->appended ? append_frame(writer) : add_frame(writer);
     if (status != MLFF_OK) return status;
-    if (writer->appended) return append_frame(writer);
+    writer->n_added++;
+    writer->whole_bytes += (int64_t)writer->length;
+    return MLFF_OK;
+}
 
-    errno = 0;
-    bool is_output = !writer->output.temporary; // a pipe's reader wants each frame when it is made
-    if (fwrite(writer->frame, 1, writer->length, writer->output.file) != writer->length ||
-        (is_output && fflush(writer->output.file) != 0))
-        return mlff_fail(MLFF_ERR_IO, "%s: cannot write: %s", strcmp(path, "-") == 0 ? "standard output" : path,
-                         strerror(errno ? errno : EIO));
-    writer->n_frames++;
-    return is_output || !writer->format->after_frame ? MLFF_OK : writer->format->after_frame(writer, writer->output.file);
+mlff_status mlff_writer_keep(mlff_writer *writer, char *path_out, size_t bytes, int64_t *n_frames_out)
+{
+    mlff_status status = MLFF_OK;
+    char partial[PATH_MAX] = "";
+    if (writer->appended)
+        snprintf(partial, sizeof partial, "%s", writer->n_added > 0 ? writer->path : "");
+    else
+        status = base_output_keep(&writer->output, writer->whole_bytes, partial);
+    *n_frames_out = *partial ? writer->n_added : 0;
+    snprintf(path_out, bytes, "%s", partial);
+    mlff_writer_destroy(writer);
+    return status;
 }
 
 mlff_status mlff_writer_close(mlff_writer *writer)

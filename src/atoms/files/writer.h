@@ -14,6 +14,7 @@ struct mlff_writer {
     char *path;  /* of the appended file */
     char *frame; /* the frame being made */
     size_t length, capacity;
+    int64_t n_added, whole_bytes; /* frames that were written by this writer, and their bytes */
     int64_t n_frames; /* made by this writer, or found in the file that is appended to, where the format counts them */
     int n_atoms;      /* of the first frame, where the format has one number for all */
     bool has_cell, has_velocities; /* likewise */
