@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every command with one allocation or one system call that fails: it must end with an exit status of its own (no signal), say why
-# when it fails, leave a right file or none, and no temporary file.
+# when it fails, leave a right file or none, or, named by it, the part that was whole under another name, and no temporary file.
 #   test_faults.sh memory|calls|kills MLFF FOLDER_OF_INJECTORS
 # kills: label and distill are killed at random times until one run ends; the result must have the bits of a run without a kill.
 # MLFF_FAULTS_ONLY is a pattern of the commands that are tried (all).
@@ -105,6 +105,17 @@ right() { # HOW FILE
     esac
 }
 
+# Is this what a command that failed may keep of the file?
+right_part() { # HOW PART
+    grep -q "kept: .* in $2;" err || return 1
+    case $1 in
+    same) right prefix "$2" ;;
+    relaxed) "$mlff" eval model.safetensors "$2" --device cpu >/dev/null 2>&1 ;;
+    timed) grep -q '"partial": true' "$2" && [ "$(tail -c 2 "$2")" = '}' ] ;;
+    *) return 1 ;;
+    esac
+}
+
 # Did the command report an error?
 told() {
     local line
@@ -164,6 +175,11 @@ check() {
             [ -s err ] || failure "$what $at of $n: exit status $status without a word: $*"
             read -r -d '' said <err
             [[ $what != memory || ${said,,} =~ memory|allocate ]] || failure "$what $at of $n: wrong cause: $*"
+            local part="${file%.*}-partial.${file##*.}"
+            if [ -e "$part" ]; then
+                right_part "$how" "$part" || failure "$what $at of $n: kept a wrong part: $*"
+                rm -f "$part"
+            fi
             [ ! -e "$file" ] || right "${how/#lines/some_lines}" "$file" || failure "$what $at of $n: failed and left a wrong file: $*"
             ;;
         *) failure "$what $at of $n: exit status $status: $*" ;;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // cmd_eval.c: mlff eval: energies, forces and stress of the frames of a file, some in a call, in the memory of those.
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
@@ -18,9 +21,12 @@ static const cli_option options[] = {
      "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd, .nc; - is standard output"},
     CLI_FORMAT_OPTION,
     CLI_READER_OPTIONS,
+    CLI_SKIP_OPTION,
     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
+
+enum { JSON_END_BYTES = 65536 }; // more than its end, also of all elements
 
 // Of all frames in a call; arrays grow, and are used again.
 typedef struct outcome {
@@ -47,14 +53,15 @@ typedef struct evaluation {
     bool table, stress;
     bool members, estimates_errors; // uncertainty of an ensemble, or that of a model with a head for it
     bool to_json;
-    base_output json_output;
-    cli_json json;
+    base_output json_output, json_reserve; // the file, and space for its end
+    cli_json json, json_whole;             // as it is, and as it was behind the last frame that is in the file
+    int64_t json_bytes;                    // of the file up to there
     mlff_writer *writer;
     mlff_system **waiting; // [batch]
     int batch, n_waiting;
     cli_batch in;
     outcome out;
-    int64_t n_frames, n_atoms, n_stress;
+    int64_t n_skipped, n_frames, n_atoms, n_stress;
     int64_t compute_ns;
     int exit_status; // of the files: one that failed does not keep the others from being completed
     eval_errors errors;
@@ -87,7 +94,8 @@ static void print_row(const evaluation *run, const frame_outcome *frame)
         largest = fmax(largest, f[0] * f[0] + f[1] * f[1] + f[2] * f[2]);
     }
     for (size_t k = 0; system->label_forces && k < 3 * n; k++) error += fabs(frame->forces[k] - system->label_forces[k]);
-    printf("%8" PRId64 " %7d %18.6f %14.6f %12.5f", run->n_frames, system->n_atoms, energy, energy / (double)n, sqrt(largest));
+    printf("%8" PRId64 " %7d %18.6f %14.6f %12.5f", run->n_skipped + run->n_frames, system->n_atoms, energy, energy / (double)n,
+           sqrt(largest));
     print_or_dash(14, 3, 1000 * (energy - system->label_energy) / (double)n);
     print_or_dash(13, 5, system->label_forces ? error / (3.0 * (double)n) : NAN);
     putchar('\n');
@@ -128,6 +136,20 @@ static void json_frame(evaluation *run, const frame_outcome *frame)
         json_forces(json, "force_deviations_ev_per_ang", frame->deviations, n_atoms);
     }
     cli_json_end(json, '}');
+}
+
+// Each frame is flushed, so that those before one that cannot be written are known to be in the file.
+static mlff_status json_add(evaluation *run, const frame_outcome *frame)
+{
+    const base_output *output = &run->json_output;
+    errno = 0;
+    json_frame(run, frame);
+    if (!output->temporary) return MLFF_OK; // cli_output_end tells of standard output
+    if (fflush(output->file) != 0 || ferror(output->file))
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot write: %s", output->path, strerror(errno ? errno : EIO));
+    run->json_whole = run->json;
+    run->json_bytes = ftello(output->file);
+    return MLFF_OK;
 }
 
 static void json_end(evaluation *run, bool partial)
@@ -237,9 +259,9 @@ static mlff_status take_frame(evaluation *run, const frame_outcome *frame)
             .energy = frame->energy, .forces = frame->forces, .stress = frame->stress, .step = -1, .time_fs = system->time_fs};
         MLFF_TRY(mlff_writer_write(run->writer, system, &written));
     }
+    if (run->to_json) MLFF_TRY(json_add(run, frame));
     // Nothing fails from here on, so that what was shown is what is counted.
     if (run->table) print_row(run, frame);
-    if (run->to_json) json_frame(run, frame);
     run->n_frames++;
     run->n_atoms += system->n_atoms;
     run->n_stress += frame->stress != NULL;
@@ -264,7 +286,7 @@ static mlff_status compute_frame(evaluation *run, mlff_system *const *frame)
 {
     mlff_status status = compute(run, frame, 1);
     if (status == MLFF_OK) return MLFF_OK;
-    return mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames, mlff_last_error());
+    return mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_skipped + run->n_frames, mlff_last_error());
 }
 
 // Evaluates the frames that wait. If that fails for several at once, it is done one by one: what is before the frame that
@@ -300,7 +322,8 @@ static mlff_status read_frame(evaluation *run, mlff_reader *reader, mlff_system 
     if (system) status = mlff_system_check(system, NULL);
     if (system && status == MLFF_OK) status = cli_model_check_elements(run->setup.model, system, "elements");
     if (status != MLFF_OK) {
-        mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames + run->n_waiting, mlff_last_error());
+        mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_skipped + run->n_frames + run->n_waiting,
+                  mlff_last_error());
         mlff_system_destroy(system);
         return status;
     }
@@ -317,6 +340,7 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
 {
     mlff_status status = MLFF_OK, reading = MLFF_OK;
     char cause[1100];
+    MLFF_TRY(cli_reader_skip(reader, run->n_skipped, &run->n_skipped));
     int64_t begun_ns = mlff_clock_ns();
 
     while (!cli_interrupted() && !is_unseen(run)) {
@@ -332,8 +356,9 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
     }
     if (!cli_interrupted()) MLFF_TRY(evaluate_waiting(run)); // also those before a frame that cannot be read
     if (reading != MLFF_OK) MLFF_FAIL(reading, "%s", cause);
-    if (run->n_frames == 0 && !cli_interrupted()) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", run->input);
+    if (run->n_frames == 0 && !cli_interrupted()) MLFF_TRY(cli_no_frames(run->input, run->n_skipped));
     if (run->to_json) {
+        cli_reserve_release(&run->json_reserve);
         json_end(run, cli_interrupted());
         run->to_json = false;
         run->exit_status = cli_first(run->exit_status, base_output_commit(&run->json_output));
@@ -346,6 +371,41 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
                   base_plural(run->n_frames));
 done:
     return status;
+}
+
+// Ends the JSON behind its last whole frame. What goes down a pipe is ended there too, if short of frames.
+static void keep_json(evaluation *run, cli_kept *kept)
+{
+    FILE *file = run->json_output.file;
+    char path[PATH_MAX] = "";
+    bool good = true;
+    const bool to_file = run->json_output.temporary != NULL;
+    cli_reserve_release(&run->json_reserve);
+    if (to_file) {
+        run->json = run->json_whole;
+        clearerr(file);
+        good =
+            run->json_bytes > 0 && fseeko(file, run->json_bytes, SEEK_SET) == 0 && ftruncate(fileno(file), run->json_bytes) == 0;
+    }
+    if (good) json_end(run, true);
+    if (to_file) {
+        good = good && fflush(file) == 0 && !ferror(file);
+        const int64_t bytes = good ? ftello(file) : 0;
+        if (base_output_keep(&run->json_output, bytes, path) != MLFF_OK) cli_say("no frame could be kept: %s", mlff_last_error());
+        cli_kept_add(kept, path, *path ? run->n_frames : 0, "frame");
+    } else {
+        base_output_abandon(&run->json_output);
+    }
+    run->to_json = false;
+}
+
+static mlff_status keep(evaluation *run, mlff_status cause)
+{
+    cli_kept kept = cli_kept_begin(cause);
+    cli_kept_frames(&kept, run->writer, "frame");
+    run->writer = NULL;
+    if (run->to_json) keep_json(run, &kept);
+    return cli_kept_tell_skip(&kept, run->n_skipped);
 }
 
 static void evaluation_free(evaluation *run)
@@ -377,6 +437,7 @@ static int run_eval(cli_arguments *arguments)
     run.stress = cli_given(arguments, "stress");
     const bool uncertainty = cli_given(arguments, "uncertainty");
     run.batch = (int)cli_int(arguments, "batch", 1, 100000, 1);
+    run.n_skipped = cli_int(arguments, "skip", 0, INT64_MAX, 0);
     if (arguments->failed) return CLI_USAGE;
     if (uncertainty && !json_path) return cli_usage_error(arguments, "--uncertainty goes into --json FILE");
     int exit_status = cli_setup_make(arguments, &run.setup);
@@ -391,14 +452,13 @@ static int run_eval(cli_arguments *arguments)
         MLFF_TRY(base_output_open(json_path, &run.json_output));
         run.to_json = true;
         json_begin(&run);
+        (void)cli_reserve(json_path, JSON_END_BYTES, &run.json_reserve);
     }
     if (output_path) MLFF_TRY(mlff_writer_open(output_path, cli_text(arguments, "format", NULL), 0, &run.writer));
     MLFF_TRY(evaluate(&run, reader));
 done:
-    // What has gone down a pipe is ended as JSON, if short of frames; a file does not come to be.
-    if (run.to_json && !run.json_output.temporary) json_end(&run, true);
-    if (run.to_json) base_output_abandon(&run.json_output);
-    mlff_writer_destroy(run.writer);
+    if (status != MLFF_OK) status = keep(&run, status);
+    cli_reserve_release(&run.json_reserve);
     mlff_reader_destroy(reader);
     evaluation_free(&run);
     return cli_first(run.exit_status, status);
@@ -413,7 +473,8 @@ const cli_command eval_command = {
         "Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE, RMSE\n"
         "and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of the forces\n"
         "of each element. --batch B computes B frames at once, which is faster on a GPU and for small structures; B frames are\n"
-        "held in memory.\n"
+        "held in memory. If a frame cannot be read, computed or written, those before it are kept, in NAME-partial.SUFFIX, and\n"
+        "the error tells how --skip goes on.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
         "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"

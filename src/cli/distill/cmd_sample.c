@@ -139,6 +139,31 @@ static void print_result(const sampling *run, const mlff_samples *samples, const
               run->last.elapsed_s, teacher->name, run->output);
 }
 
+// A disk that becomes full does not cost the structures.
+static mlff_status reserve(const sampling *run, const mlff_samples *seeds, base_output *reserved)
+{
+    enum { ROW = 80, HEAD = 512 }; // an element and three numbers; the line before them
+    int most = 0;
+    for (int64_t k = 0; k < mlff_samples_size(seeds); k++) {
+        const int n_atoms = mlff_samples_get(seeds, k, NULL)->n_atoms;
+        if (n_atoms > most) most = n_atoms;
+    }
+    return cli_reserve(run->output, run->sample.n_samples * ((int64_t)ROW * most + HEAD), reserved);
+}
+
+static mlff_status write_samples(const sampling *run, const mlff_samples *samples)
+{
+    mlff_writer *writer = NULL;
+    mlff_status status = mlff_writer_open(run->output, "extxyz", 0, &writer);
+    if (status != MLFF_OK) return status;
+    for (int64_t k = 0; k < mlff_samples_size(samples) && status == MLFF_OK; k++)
+        status = mlff_writer_write(writer, mlff_samples_get(samples, k, NULL), NULL);
+    if (status == MLFF_OK) return mlff_writer_close(writer);
+    cli_kept kept = cli_kept_begin(status);
+    cli_kept_frames(&kept, writer, "structure");
+    return cli_kept_tell(&kept, "the same command with the same --seed makes all of them again");
+}
+
 static int run_sample(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
@@ -146,6 +171,7 @@ static int run_sample(cli_arguments *arguments)
     mlff_teacher *teacher = NULL;
     mlff_samples *seeds = NULL, *samples = NULL;
     mlff_teacher_info info;
+    base_output reserved = {0};
     int exit_status = parse(arguments, &run);
     if (exit_status != CLI_GOOD) return exit_status;
 
@@ -154,6 +180,7 @@ static int run_sample(cli_arguments *arguments)
     exit_status = cli_teacher_open(arguments, arguments->positional[0], &teacher);
     if (exit_status != CLI_GOOD) goto done;
     MLFF_TRY(collect_seeds(arguments, teacher, &run, &seeds));
+    MLFF_TRY(reserve(&run, seeds, &reserved));
     mlff_teacher_info_get(teacher, &info);
     run.sample.callback = show;
     run.sample.context = &run;
@@ -161,10 +188,12 @@ static int run_sample(cli_arguments *arguments)
     status = mlff_sample(teacher, seeds, &run.sample, samples);
     if (status == MLFF_ERR_INTERRUPTED) MLFF_FAIL(status, "%s; %s is not written", mlff_last_error(), run.output);
     MLFF_TRY(status);
-    MLFF_TRY(mlff_samples_write(samples, run.output));
+    cli_reserve_release(&reserved);
+    MLFF_TRY(write_samples(&run, samples));
     cli_progress_clear();
     print_result(&run, samples, &info);
 done:
+    cli_reserve_release(&reserved);
     mlff_samples_destroy(samples);
     mlff_samples_destroy(seeds);
     mlff_teacher_destroy(teacher);

@@ -113,13 +113,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
     MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
-    for (int64_t k = 0; k < run->n_skipped; k++) {
-        if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
-        MLFF_TRY(mlff_reader_next(reader, &system));
-        if (!system) run->n_skipped = k; // all that there are
-        mlff_system_destroy(system);
-        system = NULL;
-    }
+    MLFF_TRY(cli_reader_skip(reader, run->n_skipped, &run->n_skipped));
     for (;; run->n_frames++) {
         if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_reader_next(reader, &system));
@@ -134,10 +128,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
         system = NULL;
         cli_progress("analyze: %" PRId64 " frame%s", run->n_frames + 1, base_plural(run->n_frames + 1));
     }
-    if (run->n_frames == 0 && run->n_skipped > 0)
-        MLFF_FAIL(MLFF_ERR_USAGE, "holds %" PRId64 " frame%s, all of which --skip leaves out", run->n_skipped,
-                  base_plural(run->n_skipped));
-    if (run->n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "the input holds no frame");
+    if (run->n_frames == 0) MLFF_TRY(cli_no_frames(run->path, run->n_skipped));
     if (run->energy.n < (size_t)run->n_frames) run->energy.n = 0;
     if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
     if (run->density.n < (size_t)run->n_frames) run->density.n = 0;

@@ -13,6 +13,7 @@ static const cli_option options[] = {
      "output"},
     CLI_FORMAT_OPTION,
     CLI_READER_OPTIONS,
+    CLI_SKIP_OPTION,
     CLI_SYSTEM_OPTIONS,
     {"optimizer", 0, "NAME", "lbfgs, or fire, which is slower but more robust for noisy energies (lbfgs)"},
     {"fmax", 0, "EV_PER_ANG", "converged when no force on a free atom is longer than this, eV/Å (0.05)"},
@@ -47,7 +48,9 @@ typedef struct relaxing {
     mlff_writer *writer;
     entry *entries; // [capacity] those not yet written: number n_written is the first
     size_t capacity;
-    int64_t n_read, n_written;
+    int64_t n_skipped, n_read, n_written;
+    mlff_status reading, writing; // of a structure that cannot be read or checked, or not written
+    char unread[1024];
     bool table, to_json;
     cli_json json;
     int64_t n_ends[4], n_steps, begun_ns;
@@ -67,7 +70,7 @@ static void show(relaxing *run, const entry *e)
 {
     const mlff_relaxed *r = &e->result;
     if (run->table) {
-        printf("%8" PRId64 " %7d", run->n_written, e->system->n_atoms);
+        printf("%8" PRId64 " %7d", run->n_skipped + run->n_written, e->system->n_atoms);
         if (isfinite(r->energy))
             printf(" %18.6f %14.6f %12.5f", r->energy, r->energy - r->start_energy, r->largest_force);
         else
@@ -76,7 +79,7 @@ static void show(relaxing *run, const entry *e)
         fflush(stdout);
     }
     if (r->end == MLFF_RELAX_FAILED)
-        cli_say("%s, frame %" PRId64 ": %s", run->input, run->n_written, e->error ? e->error : "failed");
+        cli_say("%s, frame %" PRId64 ": %s", run->input, run->n_skipped + run->n_written, e->error ? e->error : "failed");
     if (!run->to_json) return;
     cli_json *json = &run->json;
     cli_json_object(json, NULL);
@@ -102,33 +105,26 @@ static void entry_free(entry *e)
 // Writes the finished structures that none is missing before, `most` at most.
 static mlff_status write_finished(relaxing *run, size_t most)
 {
-    mlff_status status = MLFF_OK;
     size_t n = 0;
     const size_t n_held = (size_t)(run->n_read - run->n_written);
-    for (; n < n_held && n < most && run->entries[n].finished && status == MLFF_OK; n++, run->n_written++) {
+    for (; n < n_held && n < most && run->entries[n].finished; n++, run->n_written++) {
         entry *e = &run->entries[n];
         char comment[96];
         snprintf(comment, sizeof comment, "relax_end=%s relax_steps=%" PRId64, ends[e->result.end], e->result.n_steps);
         const mlff_frame_results results = {
             .energy = e->result.energy, .forces = e->forces, .step = -1, .time_fs = NAN, .comment = comment};
+        if (run->writer && (run->writing = mlff_writer_write(run->writer, e->system, &results)) != MLFF_OK) break;
         show(run, e);
-        if (run->writer) status = mlff_writer_write(run->writer, e->system, &results);
         entry_free(e);
     }
     memmove(run->entries, run->entries + n, (n_held - n) * sizeof *run->entries);
-    return status;
+    return run->writing;
 }
 
-static mlff_status next(void *context, mlff_system **system_out)
+static mlff_status take_next(relaxing *run, mlff_system **system_out)
 {
-    relaxing *run = context;
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
-    if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
-    if (cli_reader_left() && !run->writer) {
-        *system_out = NULL;
-        return MLFF_OK;
-    }
     const size_t n_held = (size_t)(run->n_read - run->n_written);
     MLFF_TRY(base_grow(&run->entries, &run->capacity, n_held + 1, sizeof *run->entries, "structures"));
     if (run->reader) {
@@ -138,7 +134,7 @@ static mlff_status next(void *context, mlff_system **system_out)
         run->built = NULL;
     }
     if (system && cli_model_check_elements(run->setup.model, system, "elements") != MLFF_OK)
-        MLFF_FAIL(MLFF_ERR_ELEMENT, "%s, frame %" PRId64 ": %s", run->input, run->n_read, mlff_last_error());
+        MLFF_FAIL(MLFF_ERR_ELEMENT, "%s, frame %" PRId64 ": %s", run->input, run->n_skipped + run->n_read, mlff_last_error());
     if (system) run->entries[n_held] = (entry){.system = system};
     if (system) run->n_read++;
     *system_out = system;
@@ -146,6 +142,19 @@ static mlff_status next(void *context, mlff_system **system_out)
 done:
     mlff_system_destroy(system);
     return status;
+}
+
+// A structure that cannot be read or checked ends the input; those before it are relaxed.
+static mlff_status next(void *context, mlff_system **system_out)
+{
+    relaxing *run = context;
+    *system_out = NULL;
+    if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
+    if (cli_reader_left() && !run->writer) return MLFF_OK;
+    run->reading = take_next(run, system_out);
+    if (run->reading == MLFF_ERR_INTERRUPTED || run->n_read == 0) return run->reading;
+    if (run->reading != MLFF_OK) snprintf(run->unread, sizeof run->unread, "%s", mlff_last_error());
+    return MLFF_OK;
 }
 
 static mlff_status finished(void *context, mlff_system *system, const mlff_relaxed *result)
@@ -220,6 +229,7 @@ static int parse(cli_arguments *arguments, relaxing *run)
     o->pressure = CLI_EV_ANG3_PER_BAR * cli_number(arguments, "pressure", -1e7, 1e8, 0);
     o->stress_limit = CLI_EV_ANG3_PER_BAR * cli_number(arguments, "stress-max", 1e-6, 1e8, 500);
     o->n_at_once = (int)cli_int(arguments, "batch", 1, 65536, 64);
+    run->n_skipped = cli_int(arguments, "skip", 0, INT64_MAX, 0);
     run->output = cli_text(arguments, "output", NULL);
     run->to_json = cli_given(arguments, "json");
     const bool frames_to_stdout = run->output && strcmp(run->output, "-") == 0;
@@ -232,12 +242,26 @@ static int parse(cli_arguments *arguments, relaxing *run)
     return cli_format_check(arguments, run->output);
 }
 
+// What a failure leaves: structures that ended, up to the first that did not.
+static mlff_status keep(relaxing *run, mlff_status cause)
+{
+    cli_kept kept = cli_kept_begin(cause);
+    const size_t n_held = (size_t)(run->n_read - run->n_written);
+    size_t n = 0;
+    while (n < n_held && run->entries[n].finished && run->entries[n].result.end != MLFF_RELAX_STOPPED) n++;
+    if (run->writing == MLFF_OK) (void)write_finished(run, n);
+    cli_kept_frames(&kept, run->writer, "structure");
+    run->writer = NULL;
+    return cli_kept_tell_skip(&kept, run->n_skipped);
+}
+
 // The built-in system, where there is no INPUT.
 static int take_system(cli_arguments *arguments, relaxing *run)
 {
     cli_input input = {0};
     if (run->input && cli_given(arguments, "system"))
         return cli_usage_error(arguments, "INPUT '%s' and --system exclude each other", run->input);
+    if (!run->input && run->n_skipped > 0) return cli_usage_error(arguments, "--skip needs INPUT");
     if (run->input && cli_given(arguments, "n-atoms"))
         return cli_usage_error(arguments, "--n-atoms goes with --system; '%s' has its own atoms", run->input);
     if (run->input) return CLI_GOOD;
@@ -255,7 +279,6 @@ static int take_system(cli_arguments *arguments, relaxing *run)
 static int run_relax(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK, relaxed;
-    char cause[1100];
     relaxing run = {.input = arguments->n_positional > 1 ? arguments->positional[1] : NULL};
     int exit_status = parse(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
@@ -269,6 +292,7 @@ static int run_relax(cli_arguments *arguments)
     if (!run.built) MLFF_TRY(cli_reader_open(arguments, run.input, &run.reader));
     if (run.output) MLFF_TRY(mlff_writer_open(run.output, cli_text(arguments, "format", NULL), 0, &run.writer));
     cli_interrupt_catch();
+    if (run.reader) MLFF_TRY(cli_reader_skip(run.reader, run.n_skipped, &run.n_skipped));
     run.begun_ns = mlff_clock_ns();
     if (run.table) print_header(&run);
     if (run.to_json) {
@@ -281,19 +305,19 @@ static int run_relax(cli_arguments *arguments)
         const mlff_status written = write_finished(&run, SIZE_MAX);
         if (written != MLFF_OK) relaxed = written;
     }
-    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    if (relaxed == MLFF_OK && run.n_read == 0) relaxed = cli_no_frames(run.input, run.n_skipped);
+    if (relaxed == MLFF_OK && run.reading != MLFF_OK) relaxed = mlff_fail(run.reading, "%s", run.unread);
+    if (relaxed != MLFF_OK && relaxed != MLFF_ERR_INTERRUPTED) status = keep(&run, relaxed);
     cli_progress_clear();
     summarize(&run, relaxed != MLFF_OK);
-    // What ended before an interruption is kept; after a failure there is no file.
-    if (run.writer && (relaxed == MLFF_OK || relaxed == MLFF_ERR_INTERRUPTED)) {
+    MLFF_TRY(status);
+    if (run.writer) {
         exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
         run.writer = NULL;
     }
     if (relaxed == MLFF_ERR_INTERRUPTED)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " structure%s; what was written is kept", run.n_written,
                   base_plural(run.n_written));
-    if (relaxed != MLFF_OK) MLFF_FAIL(relaxed, "%s", cause);
-    if (run.n_read == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", run.input);
     if (run.n_ends[MLFF_RELAX_FAILED] > 0)
         MLFF_FAIL(MLFF_ERR_VALUE, "%" PRId64 " of %" PRId64 " structure%s could not be relaxed", run.n_ends[MLFF_RELAX_FAILED],
                   run.n_read, base_plural(run.n_read));
@@ -317,7 +341,9 @@ const cli_command relax_command = {
         "INPUT, with energy, forces, relax_steps and relax_end: converged, max_steps, or stopped (by Ctrl-C, without energy).\n"
         "If the forces of a structure cannot be computed, its name and the reason are printed, it is written unchanged with\n"
         "relax_end=failed, the others continue, and the exit status is 1. With --cell the minimum is that of E + P V, and a\n"
-        "crystal of up to 400 atoms keeps its initial symmetry (lattice to 1e-4, atoms to 0.001 Å).",
+        "crystal of up to 400 atoms keeps its initial symmetry (lattice to 1e-4, atoms to 0.001 Å). If a structure cannot be "
+        "read or\n"
+        "written, those before it are kept, in NAME-partial.SUFFIX, and the error tells how --skip goes on.",
     .examples = "mlff relax ethanol --system ethanol -o minimum.extxyz --fmax 0.001\n"
                 "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
                 "mlff relax silicon.safetensors POSCAR -o relaxed.extxyz --cell --pressure 10000",

@@ -151,6 +151,26 @@ int cli_suffix_check(const cli_arguments *arguments, const char *option, const c
 /* A usage error where frames cannot be written to `path`: by --format, else by its suffix. NULL is fine. */
 int cli_format_check(cli_arguments *arguments, const char *path);
 
+/* ---- what a run that fails keeps: cli_kept.c ------------------------------------------------------ */
+
+typedef struct cli_kept {
+    mlff_status cause;
+    char error[1024]; // of the run
+    char text[600];   // "12 frames in a-partial.extxyz and 11 frames in a-partial.json"
+    bool any_output;
+    int64_t n_least; // frames in the shortest output
+} cli_kept;
+// Of a run that failed with `cause` and the last error.
+cli_kept cli_kept_begin(mlff_status cause);
+// An output with `n` of `what` ("frame"), which may be 0.
+void cli_kept_add(cli_kept *kept, const char *path, int64_t n, const char *what);
+// mlff_writer_keep of the writer, which may be NULL, and cli_kept_add.
+void cli_kept_frames(cli_kept *kept, mlff_writer *writer, const char *what);
+// Makes the run's error the last one, with what is kept and the remedy where something is. Returns the cause.
+mlff_status cli_kept_tell(const cli_kept *kept, const char *remedy);
+// The same where --skip goes on behind what is kept and `n_before` others.
+mlff_status cli_kept_tell_skip(const cli_kept *kept, int64_t n_before);
+
 /* ---- JSON, written as it comes: cli_json.c ------------------------------------------------------ */
 
 #define CLI_EV_ANG3_PER_BAR 6.241509074e-7 // 1e5 Pa in eV/Å³
@@ -200,6 +220,11 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
     {                                                                                                                            \
         "topology", 0, "FILE", "a structure of the same atoms, or a built-in molecule: the elements of DCD, NetCDF and dumps"    \
     }
+/* For long runs over the frames of INPUT, which go on behind those that are done. */
+#define CLI_SKIP_OPTION                                                                                                          \
+    {                                                                                                                            \
+        "skip", 0, "N", "frames at the beginning of INPUT that are left out, such as those of a run that ended early (0)"        \
+    }
 #define CLI_FORMAT_OPTION                                                                                                        \
     {                                                                                                                            \
         "format", 0, "NAME", "format of -o: extxyz, lammps-dump, dcd or netcdf (default: from its suffix)"                       \
@@ -237,6 +262,10 @@ typedef struct cli_input {
 } cli_input;
 // Opens `path` with --input-format and --topology, where the command has them. Fails as mlff_reader_open, mlff_reader_set_topology.
 mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out);
+// Reads past the first `n` frames; *n_out is how many there were. Fails as mlff_reader_next, and with MLFF_ERR_INTERRUPTED.
+mlff_status cli_reader_skip(mlff_reader *reader, int64_t n, int64_t *n_out);
+// The error of an input without frames, or without any behind those that --skip leaves out.
+mlff_status cli_no_frames(const char *path, int64_t n_skipped);
 // mlff_system_build, whose error says so where `name` is a file.
 mlff_status cli_system_build(const char *name, int n_atoms, uint64_t seed, mlff_system **system_out);
 // First frame of `path`, or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.

@@ -206,6 +206,25 @@ done:
     return status;
 }
 
+mlff_status cli_reader_skip(mlff_reader *reader, int64_t n, int64_t *n_out)
+{
+    for (*n_out = 0; *n_out < n; ++*n_out) {
+        mlff_system *system = NULL;
+        if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
+        const mlff_status status = mlff_reader_next(reader, &system);
+        if (status != MLFF_OK || !system) return status;
+        mlff_system_destroy(system);
+    }
+    return MLFF_OK;
+}
+
+mlff_status cli_no_frames(const char *path, int64_t n_skipped)
+{
+    if (n_skipped == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: holds no frame", path);
+    return mlff_fail(MLFF_ERR_USAGE, "%s: holds %" PRId64 " frame%s, all of which --skip leaves out", path, n_skipped,
+                     base_plural(n_skipped));
+}
+
 static mlff_status first_frame(const cli_arguments *arguments, const char *path, mlff_system **system_out)
 {
     mlff_reader *reader = NULL;
