@@ -456,6 +456,13 @@ MLFF_API mlff_status mlff_trainer_model(mlff_trainer *trainer, int raw, mlff_mod
 /* A copy of `model` whose elements have these energies (mlff_dataset_shifts), eV, in place of its own: what a new student
  * begins with. Fails with MLFF_ERR_UNSUPPORTED for an architecture without such energies, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[119], mlff_model **model_out);
+/* The model that a training on `labels` begins with. A new one gets the energies of the elements that fit the labels best. One that was
+ * trained before keeps its own, unless its energies are more than 1 eV/atom (mean absolute, of at most 100 structures) off the labels:
+ * no training moves the energies of elements that far, and labels of another method have another zero; then it gets the energies that
+ * fit the labels too, with a warning. A copy in any case. Fails with MLFF_ERR_UNSUPPORTED for an architecture that cannot be trained,
+ * MLFF_ERR_VALUE where a new model's labels have no energies, MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_to_train(const mlff_model *model, const mlff_dataset *labels, int n_threads,
+                                         mlff_model **model_out);
 /* Notes a fact about a model's training in its metadata, under "training.KEY" (teacher, errors, domain, license). Fails with
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_note(mlff_model *model, const char *key, const char *value);

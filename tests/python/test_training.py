@@ -4,6 +4,7 @@
 import pathlib
 import tempfile
 import unittest
+import warnings
 
 import numpy as np
 from ase.build import bulk
@@ -13,7 +14,7 @@ from ase.io import write
 
 from mlff_distiller.distill import Dataset, Teacher
 from mlff_distiller.engine import Evaluator, Model
-from mlff_distiller.errors import MlffUnsupportedError, MlffUsageError, MlffValueError
+from mlff_distiller.errors import MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
 from mlff_distiller.training import Trainer, distill, read_history
 
 
@@ -74,6 +75,32 @@ class Training(unittest.TestCase):
         self.assertNotEqual(energy(adamw.model(), frame), energy(soap.model(), frame))
         with self.assertRaisesRegex(MlffUsageError, "'adamw', 'soap'"):
             Trainer(student(), data, optimizer="sophia", **settings)
+
+    def test_begins_with_the_energies_of_a_trained_model(self):
+        data, settings = copper(12), dict(n_steps=400, batch_size=4, learning_rate=5e-3, device="cpu", n_threads=1)
+        first = Trainer(student(), data, **settings)
+        first.run(400)
+        model, frame = first.model(), data[0]
+        near, moved = Dataset(), Dataset()
+        for atoms in data:
+            energies, forces = atoms.get_potential_energy(), atoms.get_forces()
+            near.add(atoms, energy=energies + 0.5 * len(atoms), forces=forces)
+            moved.add(atoms, energy=energies + 5 * len(atoms), forces=forces)
+
+        def begun(labels, **choice):
+            return energy(Trainer(model, labels, **choice, **settings).model(raw=True), frame)
+
+        kept = begun(near, shifts=False)
+        self.assertEqual(kept, energy(model, frame))
+        self.assertAlmostEqual(begun(near, shifts=True) - kept, 0.5 * len(frame), delta=1e-3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(begun(near), kept)
+        with self.assertWarnsRegex(MlffWarning, r"energies of the labels are [45]\.\d+ eV/atom off those of the model"):
+            self.assertEqual(begun(moved), begun(moved, shifts=True))
+        self.assertEqual(begun(moved, shifts=False), kept)
+        new = [Trainer(student(), data, **choice, **settings).model(raw=True) for choice in ({}, {"shifts": True})]
+        self.assertEqual(*(energy(model, frame) for model in new))
 
     def test_gradient_is_the_derivative_of_the_loss(self):
         data = copper(2)

@@ -167,6 +167,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_trainer_n_parameters": (c_int64, [_P]),
     "mlff_trainer_gradient": (None, [_P, _P, c_int, _P, _P]),
     "mlff_model_with_shifts": (None, [_P, _P, _PP]),
+    "mlff_model_to_train": (None, [_P, _P, c_int, _PP]),
     "mlff_distill_preset": (None, [c_char_p, POINTER(s.mlff_distill_config)]),
     "mlff_dataset_save": (None, [_P, c_char_p]),
     "mlff_labels_warn": (None, [c_char_p, c_int]),

@@ -93,8 +93,9 @@ class Trainer:
         model: a PaiNN; it keeps its weights, `model()` gives the trained ones.
         data: labelled structures.
         n_steps: of the whole run, which the learning rate's schedule spans.
-        shifts: begin with the energies of the elements that fit the labels best; False goes on with those of a model that was trained
-            on labels of the same method.
+        shifts: True begins with the energies of the elements that fit the labels best, False with those of the model. None, as
+            `mlff train` does: a new model gets those that fit, one that was trained keeps its own, unless its energies are more than
+            1 eV/atom off the labels, as those of another method; a warning tells so.
         device: as Evaluator's.
         precision: "float32", "float64" (the reference, CPU) or, on a GPU, "tf32".
         n_threads: CPU; 0: all cores this process may use.
@@ -110,7 +111,7 @@ class Trainer:
         model: Model,
         data: Dataset,
         n_steps: int = 10000,
-        shifts: bool = True,
+        shifts: bool | None = None,
         device: str = "auto",
         precision: str = "float32",
         n_threads: int = 0,
@@ -136,8 +137,12 @@ class Trainer:
         asked.device = parse_device("cpu" if precision == "float64" or optimizer == "soap" else device).struct
         self.n_steps = n_steps
         self._model = model  # the C trainer borrows it
-        if shifts:
-            values, out = (c_double * 119)(), Handle(lib.core.mlff_model_destroy)
+        out = Handle(lib.core.mlff_model_destroy)
+        if shifts is None:
+            lib.core.mlff_model_to_train(model._handle, data._handle, n_threads, byref(out))
+            self._model = Model(out)
+        elif shifts:
+            values = (c_double * 119)()
             lib.core.mlff_dataset_shifts(data._handle, values)
             lib.core.mlff_model_with_shifts(model._handle, values, byref(out))
             self._model = Model(out)

@@ -236,51 +236,22 @@ done:
     return status;
 }
 
-// Labels of another method have another zero of the energy, and no training moves the energies of elements far: those of a model that was
-// trained before are replaced where they are of another zero, as a new student's are chosen.
-static mlff_status adopt_zero(const training *run, const mlff_dataset *train, const mlff_dataset *validation,
-                              mlff_model **student, mlff_trainer **trainer)
-{
-    mlff_status status = MLFF_OK;
-    const double far = 1; // eV/atom
-    double shifts[119];
-    mlff_training_errors errors;
-    mlff_model *moved = NULL;
-    MLFF_TRY(mlff_trainer_validate(*trainer, validation, &errors));
-    if (!(errors.energy_mae > far)) goto done;
-    mlff_warn("the energies of %s are %.4g eV/atom off those of %s, as by another zero of the energy or another method: training "
-              "begins with energies of the elements that fit %s",
-              run->data, errors.energy_mae, run->begin, run->data);
-    MLFF_TRY(mlff_dataset_shifts(train, shifts));
-    MLFF_TRY(mlff_model_with_shifts(*student, shifts, &moved));
-    mlff_trainer_destroy(*trainer);
-    *trainer = NULL;
-    mlff_model_destroy(*student);
-    *student = moved;
-    MLFF_TRY(mlff_trainer_create(*student, train, &run->trainer, trainer));
-done:
-    return status;
-}
-
-// A new student knows the elements of the training data and begins with the energies that fit the labels best.
+// A new student knows the elements of the training data.
 static mlff_status make_student(training *run, const mlff_dataset *data, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
-    double shifts[119];
     char elements[512];
-    mlff_model *bare = NULL;
+    mlff_model *begun = NULL;
     mlff_setting chosen[N_SETTINGS + 3] = {{0}};
-    if (run->begin) return mlff_model_load(run->begin, model_out);
     mlff_dataset_elements(data, elements, sizeof elements);
-    MLFF_TRY(mlff_dataset_shifts(data, shifts));
     snprintf(run->seed, sizeof run->seed, "%" PRIu64, run->trainer.seed);
     for (int k = 0; k < N_SETTINGS; k++) chosen[k] = (mlff_setting){settings[k].setting, run->settings[k]};
     chosen[N_SETTINGS] = (mlff_setting){"elements", elements};
     chosen[N_SETTINGS + 1] = (mlff_setting){"seed", run->seed};
-    MLFF_TRY(mlff_model_create(NULL, chosen, &bare));
-    MLFF_TRY(mlff_model_with_shifts(bare, shifts, model_out));
+    MLFF_TRY(run->begin ? mlff_model_load(run->begin, &begun) : mlff_model_create(NULL, chosen, &begun));
+    MLFF_TRY(mlff_model_to_train(begun, data, run->trainer.n_threads, model_out));
 done:
-    mlff_model_destroy(bare);
+    mlff_model_destroy(begun);
     return status;
 }
 
@@ -372,7 +343,6 @@ static int run_train(cli_arguments *arguments)
         run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
     }
     if (status == MLFF_OK) status = mlff_trainer_create(student, train, &run.trainer, &trainer);
-    if (status == MLFF_OK && run.begin) status = adopt_zero(&run, train, validation, &student, &trainer);
     run.fit.callback = show;
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);

@@ -1,27 +1,90 @@
 // SPDX-License-Identifier: MIT
 // student.c: what a model is given before and after its training: the elements' energies, and notes of where it comes from.
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "mlff_train.h"
 #include "model/model.h"
+#include "train/data/dataset.h"
 
-mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[119], mlff_model **model_out)
+static mlff_status check_trainable(const mlff_model *model)
+{
+    if (model->architecture->set_shifts) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_UNSUPPORTED, "the elements' energies of %s cannot be set, as it cannot be trained here",
+                     model->architecture->title);
+}
+
+// A copy, with these energies where there are some.
+static mlff_status copy_model(const mlff_model *model, const double *shifts, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
     model_weights weights = {0};
-    _Static_assert(MLFF_MAX_ATOMIC_NUMBER == 118, "shifts are indexed by atomic number");
-    if (!model || !shifts || !model_out)
-        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_with_shifts: model, shifts and model_out must be given");
-    if (!model->architecture->set_shifts)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "the elements' energies of %s cannot be set, as it cannot be trained here",
-                         model->architecture->title);
     MLFF_TRY(weights_copy(&model->file, &weights));
-    MLFF_TRY(model->architecture->set_shifts(&weights, shifts));
+    if (shifts) MLFF_TRY(model->architecture->set_shifts(&weights, shifts));
     MLFF_TRY(weights_check_finite(&weights, "the elements' energies"));
     MLFF_TRY(model_from_weights(&weights, model->name, model_out));
 done:
     weights_free(&weights);
+    return status;
+}
+
+mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[119], mlff_model **model_out)
+{
+    _Static_assert(MLFF_MAX_ATOMIC_NUMBER == 118, "shifts are indexed by atomic number");
+    if (!model || !shifts || !model_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_with_shifts: model, shifts and model_out must be given");
+    const mlff_status status = check_trainable(model);
+    return status == MLFF_OK ? copy_model(model, shifts, model_out) : status;
+}
+
+// Mean absolute difference of the model's energies from those of at most JUDGED structures, spread over all, eV/atom; NaN without energies.
+static mlff_status energy_error(const mlff_model *model, const mlff_dataset *labels, int n_threads, double *error_out)
+{
+    enum { JUDGED = 100 };
+    mlff_status status = MLFF_OK;
+    mlff_evaluator *evaluator = NULL;
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    const size_t n = labels->n_frames, n_judged = n < JUDGED ? n : JUDGED;
+    double sum = 0;
+    int64_t n_energies = 0;
+    options.n_threads = n_threads;
+    MLFF_TRY(mlff_evaluator_create(model, &options, &evaluator));
+    for (size_t k = 0; k < n_judged; k++) {
+        const mlff_system *system = labels->frames[k * n / n_judged].system;
+        int32_t first_atom[2];
+        mlff_batch batch;
+        double energy;
+        if (isnan(system->label_energy)) continue;
+        mlff_batch_from_system(system, first_atom, &batch);
+        MLFF_TRY(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
+        sum += fabs(energy - system->label_energy) / system->n_atoms;
+        n_energies++;
+    }
+    *error_out = n_energies > 0 ? sum / (double)n_energies : NAN;
+done:
+    mlff_evaluator_destroy(evaluator);
+    return status;
+}
+
+mlff_status mlff_model_to_train(const mlff_model *model, const mlff_dataset *labels, int n_threads, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    const double far = 1; // eV/atom
+    double shifts[119], error = NAN;
+    if (!model || !labels || !model_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_to_train: model, labels and model_out must be given");
+    MLFF_TRY(check_trainable(model));
+    if (model->trained) {
+        MLFF_TRY(energy_error(model, labels, n_threads, &error));
+        if (!(error > far)) return copy_model(model, NULL, model_out);
+        mlff_warn("the energies of the labels are %.4g eV/atom off those of the model '%s', as by another zero of the energy or "
+                  "another method: training begins with energies of the elements that fit the labels",
+                  error, model->name);
+    }
+    MLFF_TRY(mlff_dataset_shifts(labels, shifts));
+    MLFF_TRY(copy_model(model, shifts, model_out));
+done:
     return status;
 }
 
