@@ -2,11 +2,14 @@
 // plant.c: a force field with a known cause of slow steps, profiled. bench/truth/run counts how often the profiler names it.
 //
 //   plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] [--scatter PCT]
+//   plant spells REPORT.json --spell N --slowdown PCT …
 //   plant CAUSE REPORT.json --model FILE [--device cuda:0] [--n-atoms 24] [--runs N] …
 //
 // A usual step computes for --work µs of processor time, counted in arithmetic so that it is the same amount on a busy machine;
 // every --every-th step also does what CAUSE says, for --plant µs where it is a matter of time. --slower makes all steps do so much
 // more, %. --scatter makes half of the processes as a whole up to so much slower still, %: a machine on which neighbors compute.
+// spells: in each step the state is chosen again with a chance of 1/N, and in one of two states steps do --slowdown % more; half of the time
+// on average. Prints the states of all calls as 0 and 1.
 // With --model a usual step is that of an evaluator on water, and --runs profiles one after another: REPORT.json.0, .1, ….
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -42,6 +45,9 @@ typedef struct plant {
     const mlff_callable *evaluator; // NULL: arithmetic
     mlff_system *large;             // the frame of slow steps of `device`
     double *large_forces;
+    uint64_t random; // of `spells`
+    double change, slowdown;
+    bool slow;
 } plant;
 
 static volatile double sink;
@@ -266,10 +272,24 @@ static void do_planted(plant *p)
     if (strcmp(cause, "load") == 0) load_object(p);
 }
 
+static double draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+static void pass_spell(plant *p)
+{
+    if (p->n_calls == 1 || draw(&p->random) < p->change) p->slow = draw(&p->random) < 0.5;
+    if (p->slow) compute(p->slowdown * p->rounds);
+    putchar(p->slow ? '1' : '0');
+}
+
 // What it does in every step; clean controls differ in what a healthy force field may do.
 static void do_always(plant *p)
 {
     const char *cause = p->cause;
+    if (strcmp(cause, "spells") == 0) pass_spell(p);
     if (strcmp(cause, "leak") == 0) leak();
     if (strcmp(cause, "leak-mapping") == 0) leak_mapping();
     if (strcmp(cause, "drift") == 0) compute(p->rounds * (double)p->n_calls / (double)p->n_steps);
@@ -386,9 +406,9 @@ static int profile_evaluator(plant *p, int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr,
-                "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] "
-                "[--scatter PCT]\n       plant CAUSE REPORT.json --model FILE [--device cuda:0] [--n-atoms 24] [--runs N] …\n");
+        fprintf(stderr, "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] "
+                        "[--scatter PCT]\n       plant spells REPORT.json --spell N --slowdown PCT …\n       plant CAUSE "
+                        "REPORT.json --model FILE [--device cuda:0] [--n-atoms 24] [--runs N] …\n");
         return 2;
     }
     plant p = {.cause = argv[1],
@@ -403,8 +423,10 @@ int main(int argc, char **argv)
     // A fixed amount of arithmetic where speeds are compared: calibration would differ from run to run.
     double per_us = argc > 3 && option(argc, argv, "--slower", -1.0) >= 0.0 ? 500.0 : p.rounds_ms * 1e-3;
     p.rounds = per_us * option(argc, argv, "--work", 500.0) * (1.0 + 0.01 * option(argc, argv, "--slower", 0.0));
-    uint64_t draw = ((uint64_t)mlff_clock_ns() ^ (uint64_t)getpid() << 32) * 6364136223846793005u >> 40; // 24 bits
-    double scatter = fmax(2.0 * (double)draw / 16777216.0 - 1.0, 0.0);                                   // 0 in half of the cases
+    p.random = (uint64_t)mlff_clock_ns() ^ (uint64_t)getpid() << 32;
+    double scatter = fmax(2.0 * draw(&p.random) - 1.0, 0.0); // 0 in half of the cases
+    p.change = 1.0 / option(argc, argv, "--spell", 1.0);
+    p.slowdown = 0.01 * option(argc, argv, "--slowdown", 0.0);
     p.rounds *= 1.0 + 0.01 * scatter * option(argc, argv, "--scatter", 0.0);
     pthread_mutex_init(&p.lock, NULL);
     pthread_cond_init(&p.wanted, NULL);
