@@ -10,7 +10,8 @@
 
 /* Sixteen numbers along k, and eight halves (or bfloat16) as floats. Products call these for most of the time that they take:
  * no branches, and no more than SSE2 where the compiler may not use more, with the same bits. */
-#ifdef __AVX2__
+#if defined __AVX2__ && defined __F16C__ /* as of x86-64-v3 */
+#define EMULATE_V3
 typedef __m256 emulate_eight;
 #else
 struct emulate_eight {
@@ -24,9 +25,9 @@ template <bool bfloat> EMULATE_INLINE __m128 emulate_unpack(__m128i halves) /* t
 {
     const __m128i bits = _mm_unpacklo_epi16(halves, _mm_setzero_si128());
     if (bfloat) return _mm_castsi128_ps(_mm_slli_epi32(bits, 16));
-#ifdef __F16C__
+#ifdef EMULATE_V3
     return _mm_cvtph_ps(halves);
-#endif
+#else
     const __m128i size = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)), rebias = _mm_set1_epi32(112 << 23);
     const __m128i sign = _mm_slli_epi32(_mm_xor_si128(bits, size), 16);
     const __m128i small = _mm_castps_si128(_mm_mul_ps(_mm_cvtepi32_ps(size), _mm_set1_ps(5.9604644775390625e-08f))); /* 2⁻²⁴ */
@@ -35,6 +36,7 @@ template <bool bfloat> EMULATE_INLINE __m128 emulate_unpack(__m128i halves) /* t
     const __m128i normal = _mm_add_epi32(_mm_add_epi32(_mm_slli_epi32(size, 13), rebias), _mm_and_si128(infinite, rebias));
     return _mm_castsi128_ps(
         _mm_or_si128(sign, _mm_or_si128(_mm_and_si128(subnormal, small), _mm_andnot_si128(subnormal, normal))));
+#endif
 }
 template <bool bfloat> EMULATE_INLINE void emulate_unpack_eight(__m128i halves, __m128 *out)
 {
@@ -42,17 +44,10 @@ template <bool bfloat> EMULATE_INLINE void emulate_unpack_eight(__m128i halves, 
     out[1] = emulate_unpack<bfloat>(_mm_unpackhi_epi64(halves, halves));
 }
 /* Four products of two rows and two columns, x0·y0, x0·y1, x1·y0, x1·y1, of which eight parts each are added. */
-#ifdef __AVX2__
+#ifdef EMULATE_V3
 template <bool bfloat> EMULATE_INLINE emulate_eight emulate_widen(__m128i halves)
 {
-    if (!bfloat) {
-#ifdef __F16C__
-        return _mm256_cvtph_ps(halves);
-#endif
-        __m128 v[2];
-        emulate_unpack_eight<bfloat>(halves, v);
-        return _mm256_set_m128(v[1], v[0]);
-    }
+    if (!bfloat) return _mm256_cvtph_ps(halves);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 EMULATE_INLINE emulate_eight emulate_eight_at(const float *at)
