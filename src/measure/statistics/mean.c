@@ -6,6 +6,7 @@
 // one counts by its restricted likelihood, and by √(1 - φ), since noise of short correlation is the rule. The interval is the quantile of
 // that mixture of Student's distributions. Of 1000 planted series it holds the mean in 988 without correlation, in 92 % and more with one
 // over a fifth of the series, in 77 % with one over half of it, of which the series cannot tell. (Blocks taken for independent: 46 and 27 %.)
+// Of runs that are slower in spells of a fifth of their length it holds the mean in 81 to 83 % (bench/truth/mean).
 #include <float.h>
 #include <math.h>
 
