@@ -160,12 +160,13 @@ typedef struct mlff_writer mlff_writer;
 /* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE for a suffix or name of no format that is written, MLFF_ERR_UNSUPPORTED, MLFF_ERR_FORMAT for a
  * file to append to that is none of this format, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_open(const char *path, const char *format, int append, mlff_writer **writer_out);
-/* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
- * cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created. *last_step_out (or NULL) is the step of
- * the last frame that stays, -1: there is none. Fails with MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame,
- * MLFF_ERR_UNSUPPORTED for a DCD, which holds no steps: the file is then as it was. */
-MLFF_API mlff_status mlff_writer_resume(const char *path, const char *format, int n_atoms, int64_t step, int64_t *n_removed_out,
-                                        int64_t *last_step_out, mlff_writer **writer_out);
+/* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`, with frames at the multiples of `every` steps: frames with a
+ * later step and a last frame that is cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created.
+ * *last_step_out (or NULL) is the step of the last frame that stays, -1: there is none. Fails with MLFF_ERR_IO, and with MLFF_ERR_FORMAT
+ * where the file is no trajectory of so many atoms with a step in each frame, or a DCD whose frames had none or were at uneven intervals,
+ * MLFF_ERR_UNSUPPORTED for a DCD whose one interval of frames is another: the file is then as it was. */
+MLFF_API mlff_status mlff_writer_resume(const char *path, const char *format, int n_atoms, int64_t step, int64_t every,
+                                        int64_t *n_removed_out, int64_t *last_step_out, mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with
  * MLFF_ERR_VALUE for numbers that are not finite, MLFF_ERR_ELEMENT, MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results);

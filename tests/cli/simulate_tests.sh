@@ -342,6 +342,18 @@ test_md_restart() {
     for key in potential_energy_ev kinetic_energy_ev temperature_kelvin; do
         is "$(value rest.json thermo.2.$key)" "$(value whole.json thermo.4.$key)" "$key after a restart"
     done
+    # A DCD has one interval of frames: another is refused before the first step, and the file stays.
+    run 0 md model.safetensors "${common[@]}" --n-steps 40 -o whole.dcd
+    run 0 md model.safetensors "${common[@]}" --n-steps 25 --checkpoint part.restart -o part.dcd
+    cp part.dcd kept.dcd
+    run 1 md model.safetensors "${common[@]}" --n-steps 15 --restart part.restart -o part.dcd --every 5
+    says '^mlff: part.dcd: its frames up to step 20 and those of every 5 steps from step 25 on are not at one interval.*; give this run another -o$' err
+    cmp part.dcd kept.dcd || fail "a DCD that is refused was changed"
+    run 0 md model.safetensors "${common[@]}" --n-steps 15 --restart part.restart -o part.dcd
+    cmp part.dcd whole.dcd || fail "a DCD that a run goes on with differs from that of a whole run"
+    run 0 eval model.safetensors part.dcd --topology half.extxyz -o no-steps.dcd
+    run 1 md model.safetensors "${common[@]}" --n-steps 15 --restart part.restart -o no-steps.dcd
+    says '^mlff: no-steps.dcd:.*not a frame of a trajectory of 8 atoms with its step; give this run another -o$' err
     is "$(grep -c Lattice half.extxyz)" 5 "frames of both parts"
     refused 1 'no_such_file' md model.safetensors "${common[@]}" --restart no_such_file
     head -c 40 half.restart >cut.restart
@@ -426,9 +438,9 @@ test_md_full_disk() {
 # kill -9 at a random time, restart: the trajectory is byte for byte that of a whole run, in every ensemble and in every format that a restart continues.
 test_md_killed() {
     model
-    local formats=(extxyz lammpstrj nc) ensembles=(nve langevin bussi nose-hoover scr mtk) options n_steps
+    local formats=(extxyz lammpstrj nc dcd) ensembles=(nve langevin bussi nose-hoover scr mtk) options n_steps
     for ((kill = 0; kill < ${MLFF_KILLS:-6}; kill++)); do
-        local trajectory=killed.${formats[(kill + kill / 6) % 3]} ensemble=${ensembles[kill % 6]}
+        local trajectory=killed.${formats[(kill + kill / 6) % 4]} ensemble=${ensembles[kill % 6]}
         case $ensemble in # the cell of the crystal is kept from shrinking to nothing by random weights
             scr | mtk) options="--system silicon --n-atoms 8 --timestep 0.1 --pressure 1 --barostat-time 10000" ;;
             *) options="--system h2o --timestep 0.1" ;;

@@ -8,20 +8,22 @@ enum { STEP = 10 };
 
 static const struct {
     const char *name;
-    bool resumed;       // or added to, as a DCD, which does not know its steps
+    bool resumed;       // or added to
     size_t n_frames_at; // four bytes of a header
 } formats[] = {{"extxyz", true, SIZE_MAX / 2},
                {"lammps-dump", true, SIZE_MAX / 2},
                {"netcdf", true, 4},
                {"dcd", false, 8},
-               {"netcdf", false, 4}};
+               {"netcdf", false, 4},
+               {"dcd", true, 8}};
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 static mlff_status go_on(int k, int64_t step, int64_t *n_removed_out, mlff_writer **writer_out)
 {
     *n_removed_out = 0;
-    return formats[k].resumed ? mlff_writer_resume(FUZZ_FIRST, formats[k].name, 3, step, n_removed_out, NULL, writer_out)
-                              : mlff_writer_open(FUZZ_FIRST, formats[k].name, 1, writer_out);
+    return formats[k].resumed
+               ? mlff_writer_resume(FUZZ_FIRST, formats[k].name, 3, step, STEP + 1, n_removed_out, NULL, writer_out)
+               : mlff_writer_open(FUZZ_FIRST, formats[k].name, 1, writer_out);
 }
 
 // What is kept is the beginning of what was there, but for the number of frames in a header.

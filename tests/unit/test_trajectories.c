@@ -243,6 +243,85 @@ static void test_dcd_without_steps(void **state)
     mlff_system_destroy(system);
 }
 
+static void assert_same_files(const char *a, const char *b)
+{
+    char *texts[2];
+    size_t lengths[2];
+    assert_ok(base_read_file(a, 1 << 20, &texts[0], &lengths[0]));
+    assert_ok(base_read_file(b, 1 << 20, &texts[1], &lengths[1]));
+    assert_int_equal(lengths[0], lengths[1]);
+    assert_memory_equal(texts[0], texts[1], lengths[0]);
+    for (int k = 0; k < 2; k++) base_free(texts[k]);
+}
+
+static void put_bytes(const char *path, long at, const void *bytes, size_t n)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, n, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+// A run that goes on with a DCD makes the bytes of a whole run: whatever of the last frame is there, whatever the header counts, and from
+// any step on. The steps of its frames are those of the header.
+static void test_dcd_goes_on(void **state)
+{
+    (void)state;
+    mlff_system *system = structure(cells[1]);
+    char path[256], whole[256];
+    mlff_writer *writer;
+    int64_t n_removed, last;
+    const long frame_bytes = 56 + 3 * (4 * N + 8);
+    snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
+    snprintf(whole, sizeof whole, "%s", in_folder("whole.dcd"));
+    write_frames(whole, system, 5, 0, NULL); // steps 0 to 40
+    for (int k = 0; k < 4 * frame_bytes; k += k < frame_bytes + 8 ? 1 : 29) {
+        const int step = k % 45, n_frames = 5 - (int)((k + frame_bytes - 1) / frame_bytes), n_kept = step / 10 + 1;
+        const int32_t n_counted = k % 2 ? 5 : n_frames > 1 ? n_frames - 1 : n_frames;
+        write_frames(path, system, 5, 0, NULL);
+        put_bytes(path, 8, &n_counted, 4); // stale where the run was killed
+        assert_int_equal(truncate(path, 196 + 5 * frame_bytes - k), 0);
+        const int n_there = n_counted < 2 ? 1 : n_frames; // of one frame the interval is not known
+        const bool gap = n_there < n_kept && 10 * n_there < step;
+        const mlff_status status = mlff_writer_resume(path, NULL, N, step, 10, &n_removed, &last, &writer);
+        assert_int_equal(status, gap ? MLFF_ERR_UNSUPPORTED : MLFF_OK);
+        if (gap) continue;
+        const int n_stay = n_there < n_kept ? n_there : n_kept;
+        assert_int_equal(last, 10 * (n_stay - 1));
+        for (int f = n_stay; f < 5; f++)
+            assert_ok(
+                mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 10 * f, .time_fs = 5.0 * f}));
+        assert_ok(mlff_writer_close(writer));
+        assert_same_files(path, whole);
+    }
+
+    // Another interval, another number of atoms, and frames without steps: the file stays.
+    write_frames(path, system, 5, 0, NULL);
+    assert_int_equal(mlff_writer_resume(path, NULL, N, 20, 5, NULL, NULL, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "give this run another -o"));
+    assert_int_equal(mlff_writer_resume(path, NULL, N, 60, 10, NULL, NULL, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, 10, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_same_files(path, whole);
+    for (int uneven = 0; uneven < 2; uneven++) {
+        float timestep;
+        assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+        for (int k = 0; k < 4; k++)
+            assert_ok(mlff_writer_write(
+                writer, system,
+                &(mlff_frame_results){.energy = NAN, .step = uneven ? 10 * k - k / 3 : -1, .time_fs = 5.0 * k - k / 3}));
+        assert_ok(mlff_writer_close(writer));
+        assert_int_equal(mlff_writer_resume(path, NULL, N, 20, 10, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+        FILE *file = fopen(path, "rb");
+        assert_int_equal(fseek(file, 44, SEEK_SET), 0);
+        assert_int_equal(fread(&timestep, 4, 1, file), 1);
+        assert_true(timestep == 0); // one interval would give wrong times
+        fclose(file);
+    }
+    remove(path);
+    remove(whole);
+    mlff_system_destroy(system);
+}
+
 static void test_growing(void **state)
 {
     (void)state;
@@ -255,7 +334,7 @@ static void test_growing(void **state)
     FILE *file = fopen(path, "a");
     fputs("ITEM: TIMESTEP\n50\nITEM: NUMB", file); // a run that was killed
     fclose(file);
-    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, NULL, &writer));
+    assert_ok(mlff_writer_resume(path, NULL, N, 20, 10, &n_removed, NULL, &writer));
     assert_int_equal(n_removed, 3);
     assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 30, .time_fs = NAN}));
     assert_ok(mlff_writer_close(writer));
@@ -266,7 +345,7 @@ static void test_growing(void **state)
     for (const char *at = text; (at = strstr(at, "ITEM: TIMESTEP\n")); at++) assert_int_equal(atoi(at + 15), 10 * n++);
     assert_int_equal(n, 4);
     base_free(text);
-    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, 10, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     remove(path);
 
     snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
@@ -294,7 +373,7 @@ static void test_growing(void **state)
     fputs("half a frame", file);
     fclose(file);
     assert_int_equal(mlff_writer_open(path, NULL, 1, &writer), MLFF_ERR_FORMAT);
-    assert_int_equal(mlff_writer_resume(path, NULL, N, 0, NULL, NULL, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_writer_resume(path, NULL, N, 0, 10, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     remove(path);
     mlff_system_destroy(system);
 }
@@ -432,8 +511,8 @@ static void test_growing_netcdf(void **state)
     fputs("half a frame", file);
     fclose(file);
     assert_int_equal(mlff_writer_open(path, NULL, 1, &writer), MLFF_ERR_FORMAT);
-    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, NULL, &writer), MLFF_ERR_FORMAT);
-    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, NULL, &writer));
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, 10, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_ok(mlff_writer_resume(path, NULL, N, 20, 10, &n_removed, NULL, &writer));
     assert_int_equal(n_removed, 3);
     file = fopen(path, "rb"); // before the next frame the header is right again
     assert_int_equal(read_u32(file), 0x43444602);
@@ -448,7 +527,7 @@ static void test_growing_netcdf(void **state)
     assert_int_equal(fseek(file, 0, SEEK_END), 0);
     assert_int_equal(ftell(file), whole);
     fclose(file);
-    assert_ok(mlff_writer_resume(path, NULL, N, -1, &n_removed, NULL, &writer)); // all frames are later
+    assert_ok(mlff_writer_resume(path, NULL, N, -1, 10, &n_removed, NULL, &writer)); // all frames are later
     assert_int_equal(n_removed, 5);
     assert_ok(mlff_writer_write(writer, system, NULL));
     assert_ok(mlff_writer_close(writer));
@@ -515,14 +594,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dump),
-        cmocka_unit_test(test_dcd),
-        cmocka_unit_test(test_dcd_without_steps),
-        cmocka_unit_test(test_netcdf),
-        cmocka_unit_test(test_growing_netcdf),
-        cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_dump),        cmocka_unit_test(test_dcd),     cmocka_unit_test(test_dcd_without_steps),
+        cmocka_unit_test(test_dcd_goes_on), cmocka_unit_test(test_netcdf),  cmocka_unit_test(test_growing_netcdf),
+        cmocka_unit_test(test_formats),     cmocka_unit_test(test_growing), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

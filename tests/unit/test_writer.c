@@ -308,7 +308,7 @@ static void resumes_a_trajectory(void **state)
         mlff_writer *writer;
         int64_t n_removed, last;
         write_trajectory(path, partial);
-        assert_ok(mlff_writer_resume(path, NULL, 2, 4, &n_removed, &last, &writer));
+        assert_ok(mlff_writer_resume(path, NULL, 2, 4, 2, &n_removed, &last, &writer));
         assert_int_equal(n_removed, partial ? 2 : 1);
         assert_int_equal(last, 4);
         assert_steps(path, (int[]){0, 2, 4, -1});
@@ -323,18 +323,18 @@ static void resumes_a_trajectory(void **state)
     }
     mlff_writer *writer = NULL;
     write_trajectory(path, 0);
-    assert_int_equal(mlff_writer_resume(path, NULL, 3, 4, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, 3, 4, 2, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     assert_non_null(strstr(mlff_last_error(), "another -o"));
     assert_steps(path, (int[]){0, 2, 4, 6, -1}); // untouched
     write_text(path, "2\nno step here\nH 0 0 0\nH 0 0 1\n");
-    assert_int_equal(mlff_writer_resume(path, NULL, 2, 4, NULL, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, 2, 4, 2, NULL, NULL, &writer), MLFF_ERR_FORMAT);
     unlink(path);
     int64_t last = 0;
-    assert_ok(mlff_writer_resume(path, NULL, 2, 4, NULL, &last, &writer)); // nothing there: it begins
+    assert_ok(mlff_writer_resume(path, NULL, 2, 4, 2, NULL, &last, &writer)); // nothing there: it begins
     assert_int_equal(last, -1);
     assert_ok(mlff_writer_close(writer));
     write_trajectory(path, 20);
-    assert_ok(mlff_writer_resume(path, NULL, 2, 9, NULL, &last, &writer));
+    assert_ok(mlff_writer_resume(path, NULL, 2, 9, 2, NULL, &last, &writer));
     assert_int_equal(last, 6); // the frame of step 8 is cut off
     assert_ok(mlff_writer_close(writer));
     unlink(path);
@@ -382,7 +382,7 @@ static void refuses_a_second_writer(void **state)
     assert_ok(mlff_writer_open(path, NULL, 1, &first));
     assert_int_equal(mlff_writer_open(path, NULL, 1, &second), MLFF_ERR_IO);
     assert_non_null(strstr(mlff_last_error(), "another process is writing frames there"));
-    assert_int_equal(mlff_writer_resume(path, NULL, 2, 0, NULL, NULL, &second), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_resume(path, NULL, 2, 0, 2, NULL, NULL, &second), MLFF_ERR_IO);
     assert_steps(path, (int[]){0, 2, 4, 6, -1}); // nothing was removed
     assert_ok(mlff_writer_close(first));
     assert_ok(mlff_writer_open(path, NULL, 1, &second));

@@ -20,7 +20,8 @@ struct mlff_writer {
     bool has_cell, has_velocities; /* likewise */
     int64_t first_step;            /* of a DCD's first frame, -1: absent */
     double first_fs, interval_fs;
-    int32_t interval_steps; /* from its first frame to the second, 0: not known */
+    int32_t interval_steps;   /* from its first frame to the second, 0: not known */
+    bool uneven, uneven_told; /* other frames have another interval; its header says so */
 };
 
 /* A line of text of a trajectory that is read again to find where a run goes on. */
@@ -30,7 +31,8 @@ typedef struct frame_scan {
     char *line;
     size_t line_bytes;
     int64_t line_number;
-    size_t frame_bytes; /* of a format with frames of one size: 0 until its header was read */
+    size_t frame_bytes;          /* of a format with frames of one size: 0 until its header was read */
+    int64_t next_step, interval; /* of a format with one interval of frames; -1: not known, 0: not known */
 } frame_scan;
 enum scanned { SCANNED, CUT_OFF, NOT_OURS };
 /* One line with its end; false at the end of the file or in a line that is cut off. */
@@ -41,8 +43,9 @@ struct writer_format {
     /* Appends the frame's bytes to writer->frame. The "C" locale is in force. */
     mlff_status (*make_frame)(mlff_writer *writer, const char *path, const mlff_system *system,
                               const mlff_frame_results *results);
-    /* Reads past the next frame and says its step; NULL where a file does not hold steps. */
+    /* Reads past the next frame and says its step. */
     enum scanned (*scan_frame)(frame_scan *scan, int n_atoms, int64_t *step_out);
+    bool has_one_interval; /* all frames are so many steps apart */
     /* After a frame was written to a file that can be gone back in: what stands at its beginning is brought up to date. May be NULL. */
     mlff_status (*after_frame)(mlff_writer *writer, FILE *file);
     /* A file that is appended to, not empty: checked, and what is to be known of it read. NULL: nothing. */

@@ -28,7 +28,7 @@ mlff_status md_resume_trajectory(const char *path, const char *format, int n_ato
 {
     const bool is_there = !base_is_stream(path) && access(path, F_OK) == 0;
     int64_t last;
-    const mlff_status status = mlff_writer_resume(path, format, n_atoms, step, n_removed_out, &last, writer_out);
+    const mlff_status status = mlff_writer_resume(path, format, n_atoms, step, every, n_removed_out, &last, writer_out);
     *lacks_frame_out = is_there && step % every == 0 && last < step;
     return status;
 }
