@@ -503,6 +503,7 @@ typedef struct mlff_fit_progress {
                                 * validation with a raised energy_weight (energy_boost) on, lowest loss since */
     int64_t best_step; /* 0: none yet */
     const double *element_force_mae; /* [119] of the last validation, as mlff_trainer_element_errors */
+    int history_failed; /* 1: options.history could not be written at the last validation, which a training without checkpoint outlives */
 } mlff_fit_progress;
 /* Not 0 ends the run: a checkpoint is written and the call fails with MLFF_ERR_INTERRUPTED. */
 typedef int (*mlff_fit_callback)(void *context, const mlff_fit_progress *progress);

@@ -291,6 +291,43 @@ test_full_disk_keeps() {
     is "$(grep -c Properties samples.extxyz)" 500 structures
 }
 
+# What was measured or computed is shown, and what can be gone on with is named, where a file does not fit.
+test_full_disk_tells() {
+    unshare -Urm true 2>/dev/null || { echo "skipped: no file system of its own size"; return; }
+    model --elements H,C,O
+    run 0 sample model.safetensors --system ethanol -o structures.extxyz --n-samples 60 --methods thermal --oversample 1 --no-relax
+    run 0 label model.safetensors structures.extxyz -o labels.extxyz --device cpu
+    run 0 md model.safetensors --system ethanol --n-steps 40 --every 1 --timestep 0.1 -o path.extxyz --device cpu
+    local full='small/[a-z.]*: cannot be written whole: No space left on device; nothing was kept$'
+    full_at 4k analyze path.extxyz --html small/page.html && fail "a full disk is no failure"
+    says "^mlff: $full" err && says '^41 frames' && says '^energy: mean'
+    full_at 4k profile model.safetensors --system ethanol --n-steps 20 --device cpu -o small/report.json && fail "a full disk is no failure"
+    says "^mlff: $full" err && says '^  median '
+    full_at 4k profile model.safetensors --system ethanol --n-steps 20 --device cpu --runs 2 -o small/report.json && fail "a full disk is no failure"
+    says "^mlff: $full" err && says '^  median '
+    full_at 4k profile model.safetensors --n-steps 20 --device cpu --system-sizes 8,16 -o small/report.json && fail "a full disk is no failure"
+    says "^mlff: $full" err && says '^step = '
+    "$mlff" verdict model.safetensors --test labels.extxyz --nve 0 --hot 0 --compare 0 --min-speed 0 -o /dev/full --device cpu >out 2>err </dev/null
+    is $? 1 "exit status of a verdict that cannot be written"
+    says '^mlff: /dev/full: .*No space left on device' err && says '^verdict: '
+    # Labels are in the file that grows.
+    full_at 60k label model.safetensors structures.extxyz -o small/x.extxyz --device cpu && fail "a full disk is no failure"
+    says '^mlff: small/x.extxyz: cannot write: No space left on device; the labels are kept in small/x.extxyz.labels, go on with --resume$' err
+    is "$(ls -A kept)" x.extxyz.labels "what mlff label leaves"
+    run 0 label model.safetensors structures.extxyz -o kept/x.extxyz --device cpu --resume
+    cmp kept/x.extxyz labels.extxyz || fail "labels that were gone on with"
+    # A training without a checkpoint goes on without its history.
+    full_at 16k train labels.extxyz --steps 100 --features 4 --layers 1 --rbf 4 --validate-every 1 --device cpu -o student.safetensors --history small/history &&
+        fail "a full disk is no failure"
+    says '^mlff: warning: small/history: .*No space left on device.*; the training goes on$' err
+    says '^mlff: small/history: is not written; student.safetensors is$' err
+    [ "$(wc -l <kept/history)" -gt 3 ] || fail "the history that fits"
+    run 0 info student.safetensors
+    echo '{"n_structures": 20, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 10, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0, "speed_s": 0.05}' >config.json
+    full_at 24k distill model.safetensors --system h2o --config config.json --device cpu -o small/run && fail "a full disk is no failure"
+    says '^mlff: small/run/labels.mlff: .*; mlff distill --resume -o small/run continues$' err
+}
+
 # A disk without room for the student is told before the training, and one that becomes full meanwhile does not cost it.
 test_train_full_disk() {
     unshare -Urm true 2>/dev/null || { echo "skipped: no file system of its own size"; return; }

@@ -47,9 +47,28 @@ test_interrupt_idle() {
     says 'interrupted after 1 frame; what was computed is kept' err
     is "$(value run.json summary.partial)" true partial
     is "$(value run.json frames)" 1 frames
+    # Before the first frame: the files of another run stay.
+    local command pid
+    for command in eval relax; do
+        echo mine >mine.extxyz
+        sleep 60 >idle.xyz &
+        silent=$!
+        head -3 water.xyz >idle.xyz & # a part of a frame
+        "$mlff" $command model.safetensors idle.xyz -o mine.extxyz --device cpu >out 2>err </dev/null &
+        pid=$!
+        for _ in $(seq 200); do ls mine.extxyz.???????? >/dev/null 2>&1 && break; sleep 0.05; done
+        sleep 0.2
+        kill -INT $pid
+        wait $pid
+        is $? 130 "exit status of mlff $command that has read nothing"
+        kill $silent
+        is "$(cat mine.extxyz)" mine "the file of mlff $command that has read nothing"
+        is "$(wc -l <err)" 1 "lines on stderr"
+        says 'interrupted before a (frame|structure) was .*; no file is written' err
+    done
     # Not even a writer has come.
     mkfifo other
-    local arguments number pid
+    local arguments number
     for arguments in "eval model.safetensors idle.xyz" "eval model.safetensors water.xyz -o other --format extxyz" \
         "profile model.safetensors --system water --n-steps 5 -o other" "md model.safetensors water.xyz --restart other" \
         "distill --resume -o run"; do

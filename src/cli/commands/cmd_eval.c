@@ -356,7 +356,9 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
     }
     if (!cli_interrupted()) MLFF_TRY(evaluate_waiting(run)); // also those before a frame that cannot be read
     if (reading != MLFF_OK) MLFF_FAIL(reading, "%s", cause);
-    if (run->n_frames == 0 && !cli_interrupted()) MLFF_TRY(cli_no_frames(run->input, run->n_skipped));
+    if (run->n_frames == 0 && cli_interrupted())
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted before a frame was computed; no file is written");
+    if (run->n_frames == 0) MLFF_TRY(cli_no_frames(run->input, run->n_skipped));
     if (run->to_json) {
         cli_reserve_release(&run->json_reserve);
         json_end(run, cli_interrupted());

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
@@ -180,6 +181,12 @@ done:
     return status;
 }
 
+static bool has_begun(const char *folder)
+{
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/config.json", folder) < (int)sizeof path && access(path, F_OK) == 0;
+}
+
 static int run_distill(cli_arguments *arguments)
 {
     distillation d = {.begun_ns = mlff_clock_ns()};
@@ -191,7 +198,7 @@ static int run_distill(cli_arguments *arguments)
     d.run.context = &d;
     mlff_status status = mlff_distill(d.resume ? NULL : &d.config, d.folder, &d.run, &passed);
     cli_progress_clear();
-    if (status == MLFF_ERR_INTERRUPTED)
+    if (status == MLFF_ERR_INTERRUPTED || (status == MLFF_ERR_IO && has_begun(d.folder)))
         status = mlff_fail(status, "%s; mlff distill --resume -o %s continues", mlff_last_error(), d.folder);
     if (status == MLFF_OK && d.to_json) status = print_file(d.folder, "verdict.json");
     if (status != MLFF_OK) return cli_exit(status);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
@@ -68,6 +69,7 @@ typedef struct training {
     mlff_training_errors errors; // of the best weights
     char best[PATH_MAX];         // of --checkpoint: the best model so far
     base_output reserve;         // space for the student
+    bool history_failed;
 } training;
 
 // ---- options ------------------------------------------------------------------------------------------------------
@@ -261,6 +263,7 @@ static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
     char text[96], elements[96];
+    run->history_failed = p->history_failed;
     mlff_element_errors_text(p->element_force_mae, elements);
     if (p->validated && !run->to_json) {
         cli_progress_clear();
@@ -350,11 +353,15 @@ static int run_train(cli_arguments *arguments)
     if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
+    if (status == MLFF_ERR_IO && run.fit.checkpoint && access(run.fit.checkpoint, F_OK) == 0)
+        status = mlff_fail(status, "%s; the same command goes on from %s", mlff_last_error(), run.fit.checkpoint);
     if (status == MLFF_OK) mlff_trainer_best(trainer, &run.errors);
     if (status == MLFF_OK) status = note_training(&run, train, trained);
     cli_reserve_release(&run.reserve);
     if (status == MLFF_OK) status = mlff_model_save(trained, run.output);
     if (status == MLFF_OK) print_result(&run, trainer, mlff_dataset_size(train));
+    if (status == MLFF_OK && run.history_failed)
+        status = mlff_fail(MLFF_ERR_IO, "%s: is not written; %s is", run.fit.history, run.output);
     mlff_trainer_destroy(trainer);
     mlff_model_destroy(trained);
     mlff_model_destroy(student);

@@ -154,7 +154,7 @@ static int run_verdict(cli_arguments *arguments)
     const mlff_force_field field = {teacher_name, mlff_teacher_forces, teacher};
     MLFF_TRY(mlff_verdict_create(student, teacher ? &field : NULL, test, NULL, &wanted, &verdict));
     cli_progress_clear();
-    if (output) MLFF_TRY(mlff_verdict_save(verdict, output));
+    if (output) exit_status = cli_exit(mlff_verdict_save(verdict, output));
     print_bars(verdict);
     passed = mlff_verdict_passed(verdict);
 done:
@@ -167,7 +167,7 @@ done:
     mlff_model_destroy(baseline);
     mlff_samples_destroy(systems);
     if (status != MLFF_OK) return cli_exit(status);
-    return passed ? CLI_GOOD : CLI_FAILED;
+    return passed && exit_status == CLI_GOOD ? CLI_GOOD : CLI_FAILED;
 }
 
 const cli_command verdict_command = {

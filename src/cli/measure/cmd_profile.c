@@ -180,13 +180,14 @@ static mlff_status report_text(const request *wanted, const mlff_profile *profil
                         : mlff_profile_text_short(profile, cli_width(), text_out);
 }
 
-static mlff_status report(const request *wanted, const mlff_profile *profile)
+// A file that cannot be written does not keep the report from being shown; it sets *exit_status.
+static mlff_status report(const request *wanted, const mlff_profile *profile, int *exit_status)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
     const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
     if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
-    if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path)); // first: it is what cannot be made again
+    if (wanted->json_path) *exit_status = cli_first(*exit_status, mlff_profile_save(profile, wanted->json_path));
     if (wanted->quiet && !wanted->json) return MLFF_OK;
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : report_text(wanted, profile, &text));
     fputs(text, stdout);
@@ -242,11 +243,11 @@ static int run_many(cli_arguments *arguments, const request *wanted)
     mlff_profile **profiles = NULL;
     const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
     char *text = NULL;
-    int n = 0;
+    int n = 0, exit_status = CLI_GOOD;
     MLFF_TRY(cli_output_check(wanted->json_path));
     cli_interrupt_catch();
     MLFF_TRY(profile_runs(arguments, wanted->n_runs, &profiles, &n));
-    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    if (path) exit_status = cli_exit(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
     if (!wanted->json && !wanted->quiet) {
         MLFF_TRY(report_text(wanted, profile_runs_middle(profiles, n), &text));
         fputs(text, stdout);
@@ -258,7 +259,7 @@ static int run_many(cli_arguments *arguments, const request *wanted)
 done:
     mlff_text_free(text);
     profile_runs_free(profiles, n);
-    return cli_exit(status);
+    return cli_first(exit_status, status);
 }
 
 static int run_sizes(cli_arguments *arguments, const request *wanted, const char *sizes)
@@ -266,15 +267,16 @@ static int run_sizes(cli_arguments *arguments, const request *wanted, const char
     mlff_status status = MLFF_OK;
     mlff_profile **profiles = NULL;
     const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
-    int n = 0;
+    int n = 0, exit_status = CLI_GOOD;
     MLFF_TRY(cli_output_check(wanted->json_path));
     cli_interrupt_catch();
     MLFF_TRY(profile_sizes(arguments, sizes, &profiles, &n));
-    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    if (path) exit_status = cli_exit(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
     if (!wanted->json && !wanted->quiet) profile_sizes_print(profiles, n);
 done:
     profile_runs_free(profiles, n);
-    return status == MLFF_OK && cli_interrupted() ? CLI_INTERRUPTED : cli_exit(status);
+    exit_status = cli_first(exit_status, status);
+    return exit_status == CLI_GOOD && cli_interrupted() ? CLI_INTERRUPTED : exit_status;
 }
 
 // The command line as given, quoted for a shell, behind a tool's own.
@@ -368,7 +370,7 @@ static int run(cli_arguments *arguments)
     if (!wanted.options.trace_path || !strstr(mlff_last_error(), wanted.options.trace_path))
         measured = cli_in(wanted.path, measured);
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
-    if (profile) MLFF_TRY(report(&wanted, profile));
+    if (profile) MLFF_TRY(report(&wanted, profile, &exit_status));
     if (profile && measured == MLFF_OK && !wanted.json && !wanted.quiet) try_one_thread(arguments, &setup, profile);
     if (profile && mlff_profile_leaks(profile) > 0 && measured == MLFF_OK)
         MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
@@ -381,7 +383,7 @@ done:
     mlff_callable_destroy(&callable);
     cli_input_free(&input);
     cli_setup_free(&setup);
-    return cli_exit(status);
+    return cli_first(exit_status, status);
 }
 
 const cli_command profile_command = {

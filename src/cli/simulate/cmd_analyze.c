@@ -191,14 +191,14 @@ static int run_analyze(cli_arguments *arguments)
     mlff_status status = MLFF_OK;
     analysis run = {.interval_fs = NAN};
     int elements[3] = {0};
-    const int exit_status = parse(arguments, &run, elements);
+    int exit_status = parse(arguments, &run, elements);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_interrupt_catch();
     run.path = arguments->positional[0];
     MLFF_TRY(cli_output_check(run.page));
     MLFF_TRY(read_frames(arguments, &run, elements));
     MLFF_TRY(evaluate(&run));
-    if (run.page) MLFF_TRY(analyze_write_page(&run));
+    if (run.page) exit_status = cli_exit(analyze_write_page(&run)); // the tables are shown all the same
     if (cli_given(arguments, "json"))
         analyze_print_json(&run);
     else
@@ -216,7 +216,7 @@ done:
     base_free(run.values);
     mlff_rdf_destroy(run.rdf);
     mlff_msd_destroy(run.msd);
-    return cli_exit(status);
+    return cli_first(exit_status, status);
 }
 
 const cli_command analyze_command = {

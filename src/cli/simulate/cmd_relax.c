@@ -311,6 +311,8 @@ static int run_relax(cli_arguments *arguments)
     cli_progress_clear();
     summarize(&run, relaxed != MLFF_OK);
     MLFF_TRY(status);
+    if (relaxed == MLFF_ERR_INTERRUPTED && run.n_written == 0)
+        MLFF_FAIL(relaxed, "interrupted before a structure was read; no file is written");
     if (run.writer) {
         exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
         run.writer = NULL;

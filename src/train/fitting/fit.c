@@ -47,6 +47,19 @@ static void add_errors(base_text *line, const char *key, const mlff_training_err
     base_text_add(line, "}");
 }
 
+// Without a checkpoint to go on from, a history that cannot be written does not end the training; the next validation tries again.
+static mlff_status write_history(fit *f)
+{
+    const mlff_status status = base_text_write(&f->history, f->options.history);
+    if (status != MLFF_ERR_IO || f->options.checkpoint) {
+        f->progress.history_failed = 0;
+        return status;
+    }
+    if (!f->progress.history_failed) mlff_warn("%s; the training goes on", mlff_last_error());
+    f->progress.history_failed = 1;
+    return MLFF_OK;
+}
+
 static mlff_status add_history(fit *f)
 {
     const mlff_fit_progress *p = &f->progress;
@@ -59,7 +72,7 @@ static mlff_status add_history(fit *f)
     record_number(&f->history, false, "structures_per_s", p->structures_per_s);
     record_number(&f->history, false, "elapsed_s", p->elapsed_s);
     base_text_add(&f->history, "}\n");
-    return f->options.history ? base_text_write(&f->history, f->options.history) : MLFF_OK;
+    return f->options.history ? write_history(f) : MLFF_OK;
 }
 
 // ---- checkpoint and best --------------------------------------------------------------------------------------------
