@@ -47,6 +47,13 @@ test_interrupt_idle() {
     says 'interrupted after 1 frame; what was computed is kept' err
     is "$(value run.json summary.partial)" true partial
     is "$(value run.json frames)" 1 frames
+    { cat water.xyz water.xyz; sleep 60; } >idle.xyz &
+    silent=$!
+    ready() { sleep 0.5; } # reads both, and waits
+    interrupted analyze idle.xyz --geometry
+    kill $silent 2>/dev/null || fail "it waited until the pipe's writer left"
+    says '^mlff: .*interrupted.*; the 2 frames before it are shown$' err
+    says '^2 frames' && says '^H-O '
     # Before the first frame: the files of another run stay.
     local command pid
     for command in eval relax; do

@@ -122,6 +122,19 @@ test_analyze() {
     sed -n '122,$p' run.extxyz >rest.extxyz # 11 frames of 11 lines
     run 0 analyze rest.extxyz --json
     cmp -s out whole || fail "skipped frames count"
+    # What can be read of a run that was killed.
+    head -c 20000 run.extxyz >cut.extxyz
+    run 1 analyze cut.extxyz --json --html part.html
+    says '^mlff: cut.extxyz:[0-9]*: .*; the [0-9]+ frames before it are shown, and no page is written$' err
+    [ ! -e part.html ] || fail "a page of a part"
+    local n
+    n=$(value out n_frames)
+    is "$(value out partial)" true "partial"
+    cp out cut
+    head -$((11 * n)) run.extxyz >whole.extxyz
+    run 0 analyze whole.extxyz --json
+    is "$(value out partial)" false "partial"
+    cmp <(grep -v partial out) <(grep -v partial cut) || fail "frames before one that cannot be read"
     run 2 analyze run.extxyz --skip 111
     says 'run.extxyz: holds 111 frames, all of which --skip leaves out' err
     run 2 analyze run.extxyz --skip 112

@@ -157,6 +157,27 @@ class TestAnalyze(unittest.TestCase):
             analyze(support.scratch("absent.extxyz"))
 
 
+    def test_frames_before_a_bad_one(self):
+        frames = oscillator(6)
+        path, cut = support.scratch("oscillator.extxyz"), support.scratch("cut.extxyz")
+        write(path, frames)
+        lines = path.read_text().splitlines(keepends=True)
+        cut.write_text("".join(lines[:23]))  # of six frames of four lines
+        with self.assertRaises(MlffError) as caught:
+            analyze(cut, frame_fs=1.0)
+        found, whole = caught.exception.analysis, analyze(frames[:5], frame_fs=1.0)
+        self.assertEqual(found.n_frames, 5)
+        np.testing.assert_allclose(found.msd, whole.msd, rtol=1e-5)
+
+        def interrupted():
+            yield from frames[:3]
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt) as stopped:
+            analyze(interrupted(), frame_fs=1.0)
+        self.assertEqual(stopped.exception.analysis.n_frames, 3)
+
+
 class TestVibrations(unittest.TestCase):
     def test_ethanol(self):
         (minimum,) = relax([molecule("CH3CH2OH")], ETHANOL, fmax=1e-4, device="cpu", precision="float64")

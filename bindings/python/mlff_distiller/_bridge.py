@@ -90,18 +90,19 @@ class Interrupts:
         if error is None and (self.pending or status == lib.INTERRUPTED):
             error = KeyboardInterrupt()
         if error is not None:
-            _attach(error, attribute, measured)
+            attach(error, attribute, measured)
             raise error
         if status != lib.OK:
             try:
                 lib.raise_status(status)
             except Exception as problem:
-                _attach(problem, attribute, measured)
+                attach(problem, attribute, measured)
                 raise
         lib.show_warnings()
 
 
-def _attach(error: BaseException, attribute: str, measured: Any) -> None:
+def attach(error: BaseException, attribute: str, measured: Any) -> None:
+    """Gives an exception what was found before it."""
     try:
         setattr(error, attribute, measured)
     except AttributeError:

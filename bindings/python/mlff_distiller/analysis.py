@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import Interrupts, changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
+from ._bridge import Interrupts, attach, changed_since, doubles, each_atoms, system_from_atoms, warn_of_constraints
 from ._energies import force_consistent
 from ._values import as_c
 from .engine import Evaluator, Model
@@ -313,7 +313,8 @@ def analyze(
 
     Raises:
         MlffUsageError: for an element that does not exist, or frames without what was asked for.
-        MlffFormatError: there are no frames, or the file is damaged.
+        MlffFormatError: there are no frames, or the file is damaged. As any exception that ends the reading, its `analysis` is that of the
+            frames before, if there are some.
     """
     elements = pair.split("-") if pair is not None else []
     if pair is not None and len(elements) != 2:
@@ -327,9 +328,20 @@ def analyze(
     densities: list[float] = []
     times: list[float] = []
     n_frames = 0
+    ended: BaseException | None = None
     frames = _systems(trajectory, file_format, topology)
+    rest = itertools.islice(frames, as_c(c_uint, skip, "skip"), None)
     try:
-        for address in itertools.islice(frames, as_c(c_uint, skip, "skip"), None):
+        while True:
+            try:
+                address = next(rest, None)
+            except BaseException as problem:
+                if n_frames == 0:
+                    raise
+                ended = problem
+                break
+            if address is None:
+                break
             system = s.mlff_system.from_address(address)
             if n_frames == 0:
                 gathered.begin(address, geometry)
@@ -358,6 +370,9 @@ def analyze(
     found.energies = np.array(energies) if np.isfinite(energies).all() else None
     found.temperatures = np.array(temperatures) if np.isfinite(temperatures).all() else None
     found.densities = np.array(densities) if np.isfinite(densities).all() else None
+    if ended is not None:
+        attach(ended, "analysis", found)
+        raise ended
     return found
 
 

@@ -27,6 +27,8 @@ typedef struct analysis {
     mlff_geometry *geometry; // NULL: not asked for
     frame_series energy, temperature, density;
     int64_t n_frames;
+    mlff_status ended; // why the input was not read to its end, with the error's text
+    char why_ended[1024];
     double *values;                                                // [4][n_bins] r, g, error, coordination
     double *spectrum;                                              // [3][n_points] wavenumber, density, error
     double lags[ANALYZE_MAX_LAGS], displacement[ANALYZE_MAX_LAGS]; // [n_lags]

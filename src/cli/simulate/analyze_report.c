@@ -89,6 +89,7 @@ void analyze_print_json(const analysis *run)
     cli_json json = {.file = stdout};
     cli_json_object(&json, NULL);
     cli_json_int(&json, "n_frames", run->n_frames);
+    cli_json_bool(&json, "partial", run->ended != MLFF_OK);
     json_series(&json, "energy", "ev", &run->energy);
     json_series(&json, "temperature", "kelvin", &run->temperature);
     json_series(&json, "density", "g_per_cm3", &run->density);

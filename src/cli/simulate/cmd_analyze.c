@@ -106,6 +106,19 @@ static void check_times(analysis *run, const frame_times *times)
                 times->longest_fs, run->frame_fs);
 }
 
+// The next frame, or NULL at the end. Where frames were read, one that cannot be, or an interruption, ends the input.
+static mlff_status next_frame(analysis *run, mlff_reader *reader, mlff_system **system_out)
+{
+    mlff_status status =
+        cli_interrupted() ? mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted") : mlff_reader_next(reader, system_out);
+    status = cli_in(run->path, status);
+    if (status == MLFF_OK || run->n_frames == 0) return status;
+    run->ended = status;
+    snprintf(run->why_ended, sizeof run->why_ended, "%s", mlff_last_error());
+    *system_out = NULL;
+    return MLFF_OK;
+}
+
 static mlff_status read_frames(const cli_arguments *arguments, analysis *run, const int elements[3])
 {
     mlff_status status = MLFF_OK;
@@ -115,8 +128,7 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
     MLFF_TRY(cli_reader_skip(reader, run->n_skipped, &run->n_skipped));
     for (;; run->n_frames++) {
-        if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
-        MLFF_TRY(mlff_reader_next(reader, &system));
+        MLFF_TRY(next_frame(run, reader, &system));
         if (!system) break;
         if (run->n_frames == 0) MLFF_TRY(begin(run, system, elements));
         times.shortest_fs = fmin(times.shortest_fs, system->time_fs - times.last_fs); // NaN of the first frame, or without times
@@ -198,11 +210,14 @@ static int run_analyze(cli_arguments *arguments)
     MLFF_TRY(cli_output_check(run.page));
     MLFF_TRY(read_frames(arguments, &run, elements));
     MLFF_TRY(evaluate(&run));
-    if (run.page) exit_status = cli_exit(analyze_write_page(&run)); // the tables are shown all the same
+    if (run.page && run.ended == MLFF_OK) exit_status = cli_exit(analyze_write_page(&run)); // the tables are shown all the same
     if (cli_given(arguments, "json"))
         analyze_print_json(&run);
     else
         analyze_print_tables(&run);
+    if (run.ended != MLFF_OK)
+        MLFF_FAIL(run.ended, "%s; the %" PRId64 " frame%s before %s shown%s", run.why_ended, run.n_frames,
+                  base_plural(run.n_frames), run.n_frames == 1 ? "it is" : "it are", run.page ? ", and no page is written" : "");
 done:
     base_free(run.energy.values);
     base_free(run.energy.beyond);
