@@ -281,8 +281,7 @@ mlff_status base_output_commit(base_output *output)
     return status;
 }
 
-// Creates NAME-partial.SUFFIX for NAME.SUFFIX, or NAME-partial-2.SUFFIX and so on: the first that is not there.
-static mlff_status claim_partial(const char *path, char partial[PATH_MAX])
+mlff_status base_partial_name(const char *path, char *partial)
 {
     enum { MOST = 1000 };
     const char *dot = strrchr(name_of(path), '.'), *end = path + strlen(path);
@@ -319,7 +318,7 @@ mlff_status base_output_keep(base_output *output, int64_t bytes, char *partial)
     output->file = NULL;
     const int error = cut_and_sync(output->temporary, bytes);
     if (error) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", output->path, strerror(error));
-    MLFF_TRY(claim_partial(output->path, partial));
+    MLFF_TRY(base_partial_name(output->path, partial));
     claimed = true;
     if (rename(output->temporary, partial) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", partial, strerror(errno));
     base_free(output->temporary);

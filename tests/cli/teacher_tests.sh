@@ -293,7 +293,7 @@ test_train_interrupted() {
         is "$(wc -l <err)" 1 "lines of errors"
         [ -e student.safetensors ] && fail "a student of an unfinished training"
         says "training stopped after step [0-9]+ of 100000000; ${more:+the checkpoint holds it; the same command continues}" err
-        [ -n "$more" ] || says 'nothing is kept without --checkpoint FILE$' err
+        [ -n "$more" ] || says 'the best student so far, of step [0-9]+00, is kept in student-partial.safetensors$' err
     done
     # The same command again after its end has the same errors.
     train="train labels.extxyz -o student.safetensors --features 8 --layers 1 --steps 60 --device cpu --threads 1 --checkpoint done.checkpoint"
@@ -307,6 +307,8 @@ test_train_interrupted() {
     cmp out whole || fail "the same training has other errors"
     run 0 info student.safetensors
     grep training.error out | cmp - error || fail "the same student has other errors"
+    run 0 info student-partial.safetensors
+    says 'training.data +50 structures$' && says 'training.error +validation: forces [0-9.]+ meV'
     # A seed that no teacher takes is named.
     printf '2\ncharge=1\nO 0 0 0\nH 0 0 1\n' >ion.xyz
     refused 1 'ion.xyz: a charge of 1 e' distill model.safetensors --system ion.xyz -o ion.run

@@ -107,9 +107,9 @@ right() { # HOW FILE
 
 # Is this what a command that failed may keep of the file?
 right_part() { # HOW PART
-    grep -q "kept: .* in $2;" err || return 1
+    grep -qE "kept(: .*)? in $2(;|$)" err || return 1
     case $1 in
-    same) right prefix "$2" ;;
+    same) if [[ $2 == *.safetensors ]]; then "$mlff" info "$2" >/dev/null 2>&1; else right prefix "$2"; fi ;;
     relaxed) "$mlff" eval model.safetensors "$2" --device cpu >/dev/null 2>&1 ;;
     timed) grep -q '"partial": true' "$2" && [ "$(tail -c 2 "$2")" = '}' ] ;;
     *) return 1 ;;

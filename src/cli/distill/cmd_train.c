@@ -70,6 +70,7 @@ typedef struct training {
     char best[PATH_MAX];         // of --checkpoint: the best model so far
     base_output reserve;         // space for the student
     bool history_failed;
+    int64_t best_step;
 } training;
 
 // ---- options ------------------------------------------------------------------------------------------------------
@@ -263,6 +264,7 @@ static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
     char text[96], elements[96];
+    run->best_step = p->best_step;
     run->history_failed = p->history_failed;
     mlff_element_errors_text(p->element_force_mae, elements);
     if (p->validated && !run->to_json) {
@@ -325,6 +327,21 @@ done:
     return status;
 }
 
+// A training that ends early without a checkpoint: its best student so far is kept, under another name. Returns `cause`.
+static mlff_status keep_best(training *run, const mlff_dataset *train, mlff_model *best, mlff_status cause)
+{
+    char error[1024], partial[PATH_MAX];
+    snprintf(error, sizeof error, "%s", mlff_last_error());
+    cli_reserve_release(&run->reserve);
+    mlff_status status = base_is_stream(run->output) ? MLFF_ERR_USAGE : note_training(run, train, best);
+    if (status == MLFF_OK) status = base_partial_name(run->output, partial);
+    if (status != MLFF_OK) return mlff_fail(cause, "%s; nothing is kept", error);
+    status = mlff_model_save(best, partial);
+    if (status != MLFF_OK) unlink(partial);
+    if (status != MLFF_OK) return mlff_fail(cause, "%s; nothing is kept: %s", error, mlff_last_error());
+    return mlff_fail(cause, "%s; the best student so far, of step %" PRId64 ", is kept in %s", error, run->best_step, partial);
+}
+
 static int run_train(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
@@ -350,12 +367,14 @@ static int run_train(cli_arguments *arguments)
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
     cli_progress_clear();
-    if (status == MLFF_ERR_INTERRUPTED)
+    if (trained) mlff_trainer_best(trainer, &run.errors);
+    if (status != MLFF_OK && trained && !run.fit.checkpoint)
+        status = keep_best(&run, train, trained, status);
+    else if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
     if (status == MLFF_ERR_IO && run.fit.checkpoint && access(run.fit.checkpoint, F_OK) == 0)
         status = mlff_fail(status, "%s; the same command goes on from %s", mlff_last_error(), run.fit.checkpoint);
-    if (status == MLFF_OK) mlff_trainer_best(trainer, &run.errors);
     if (status == MLFF_OK) status = note_training(&run, train, trained);
     cli_reserve_release(&run.reserve);
     if (status == MLFF_OK) status = mlff_model_save(trained, run.output);

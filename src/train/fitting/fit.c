@@ -222,6 +222,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     MLFF_TRY(base_take_options("mlff_trainer_fit", "mlff_fit_options", options, sizeof f.options, &f.options));
     if (f.options.checkpoint && !f.options.best)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: a checkpoint needs a file for the best model too");
+    *model_out = NULL;
     energy_kinds_compare(&t->kinds, &validation->kinds);
     const int64_t every = f.options.validate_every > 0 ? f.options.validate_every : default_interval(t);
     if (f.options.checkpoint) MLFF_TRY(mlff_dataset_hash(validation, t->best_by));
@@ -239,10 +240,8 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     }
     MLFF_TRY(save(&f));
     if (!f.best) MLFF_FAIL(MLFF_ERR_UNSTABLE, "no validation gave a finite error; lower the learning rate");
-    *model_out = f.best;
-    f.best = NULL;
 done:
-    mlff_model_destroy(f.best);
+    *model_out = f.best;
     base_text_free(&f.history);
     return status;
 }
