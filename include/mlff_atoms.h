@@ -334,8 +334,9 @@ typedef struct mlff_relax_options {
     int64_t max_steps;        /* 1000, of one structure */
     int relax_cell;           /* 1: the cell relaxes too, to a minimum of E + P V */
     double pressure;          /* 0 eV/Å³ */
-    double stress_limit; /* 3e-4 eV/Å³ (480 bar); the largest component of stress + pressure at the end, where the cell relaxes */
-    int n_at_once;       /* 64; structures in one batch. One that has ended is replaced by the next */
+    double
+        stress_limit; /* 3.12e-4 eV/Å³ (500 bar); the largest component of stress + pressure at the end, where the cell relaxes */
+    int n_at_once;    /* 64; structures in one batch. One that has ended is replaced by the next */
     int keep_symmetry; /* 1: a structure whose cell relaxes keeps the symmetry it starts with (lattice to 1e-4, atoms to 1e-3 Å; up to 400 atoms) */
 } mlff_relax_options;
 MLFF_API mlff_relax_options mlff_relax_options_default(void);

@@ -288,6 +288,7 @@ static void fixed_cell(void **state)
     for (int optimizer = MLFF_FIRE; optimizer <= MLFF_LBFGS; optimizer++) {
         mlff_system *system = built(&crystals[4]), *next = system;
         mlff_relax_options options = mlff_relax_options_default();
+        assert_near(options.stress_limit / 6.241509074e-7, 500, 1e-9); // bar, as of mlff relax
         options.optimizer = (mlff_optimizer)optimizer;
         options.force_limit = 0.001;
         for (int c = 0; c < 3; c++) system->positions[c] += 0.2 / sqrt(3);

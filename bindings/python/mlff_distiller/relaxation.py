@@ -56,7 +56,7 @@ def relax(
     max_steps: int = 1000,
     cell: bool = False,
     pressure: float = 0.0,
-    stress_max: float = 3e-4,
+    stress_max: float | None = None,
     batch: int = 0,
     device: str = "auto",
     precision: str = "float32",
@@ -73,7 +73,7 @@ def relax(
         max_steps: of one structure.
         cell: relax cells too; they must be periodic along three axes.
         pressure: eV/Å³, with `cell`.
-        stress_max: eV/Å³, the largest component of stress and pressure together at the end, with `cell`.
+        stress_max: eV/Å³, the largest component of stress and pressure together at the end, with `cell`; None: 3.12e-4, which is 500 bar.
         batch: structures at once; 0: 64, on a GPU 256.
         device: as Evaluator's.
         precision: as Evaluator's.
@@ -96,7 +96,9 @@ def relax(
         raise MlffUsageError(f"optimizer '{optimizer}' is unknown; use lbfgs or fire")
     options = lib.core.mlff_relax_options_default()
     options.optimizer, options.force_limit, options.max_steps = _OPTIMIZERS[optimizer], fmax, max_steps
-    options.relax_cell, options.pressure, options.stress_limit = int(cell), pressure, stress_max
+    options.relax_cell, options.pressure = int(cell), pressure
+    if stress_max is not None:
+        options.stress_limit = stress_max
     options.keep_symmetry = int(keep_symmetry)
     info = s.mlff_evaluator_info()
     lib.core.mlff_evaluator_info_get(evaluator._handle, byref(info))

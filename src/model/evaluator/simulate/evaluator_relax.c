@@ -64,7 +64,7 @@ mlff_relax_options mlff_relax_options_default(void)
                                 .optimizer = MLFF_LBFGS,
                                 .force_limit = 0.05,
                                 .max_steps = 1000,
-                                .stress_limit = 3e-4,
+                                .stress_limit = 500 * 6.241509074e-7, // 500 bar
                                 .n_at_once = 64,
                                 .keep_symmetry = 1};
 }
