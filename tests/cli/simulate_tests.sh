@@ -245,6 +245,14 @@ test_relax() {
     is "$(grep -o 'relax_end=[a-z]*' mixed-relaxed.extxyz | tr '\n' ' ')" \
         "relax_end=converged relax_end=converged relax_end=failed relax_end=converged " "order of the file"
     refused 1 'does not know' relax $ethanol <(printf '1\n\nAu 0 0 0\n')
+    [ ! -s out ] || fail "a heading above an error"
+    : >empty.extxyz
+    refused 1 'empty.extxyz: empty, no frame' relax $ethanol empty.extxyz -o nothing.extxyz
+    [ ! -s out ] || fail "a heading above an error"
+    printf '1\n\nO 0 0 0\n' >atom.xyz
+    run 0 vibrations $ethanol atom.xyz
+    says '^1 atom, 0 vibrations'
+    ! grep -q wavenumber out || fail "a heading of vibrations without a row"
     refused 2 'needs --cell' relax $ethanol hot.extxyz --pressure 1
     refused 2 'needs --cell' relax $ethanol hot.extxyz --no-symmetry
     run 1 relax $ethanol hot.extxyz --cell

@@ -136,7 +136,7 @@ static mlff_status take_next(relaxing *run, mlff_system **system_out)
     if (system && cli_model_check_elements(run->setup.model, system, "elements") != MLFF_OK)
         MLFF_FAIL(MLFF_ERR_ELEMENT, "%s, frame %" PRId64 ": %s", run->input, run->n_skipped + run->n_read, mlff_last_error());
     if (system) run->entries[n_held] = (entry){.system = system};
-    if (system) run->n_read++;
+    if (system && run->n_read++ == 0 && run->table) print_header(run); // not above an error
     *system_out = system;
     system = NULL;
 done:
@@ -190,7 +190,7 @@ static void summarize(relaxing *run, bool partial)
 {
     const double seconds = (double)(mlff_clock_ns() - run->begun_ns) * 1e-9;
     const int64_t n = run->n_ends[MLFF_RELAX_CONVERGED] + run->n_ends[MLFF_RELAX_STEPS] + run->n_ends[MLFF_RELAX_FAILED];
-    if (run->table)
+    if (run->table && run->n_read > 0)
         printf("\n%" PRId64 " structure%s in %.3f s: %.2f structures/s, %.1f steps on average; %" PRId64 " converged, %" PRId64
                " reached --max-steps, %" PRId64 " failed\n",
                n, base_plural(n), seconds, (double)n / seconds, n ? (double)run->n_steps / (double)n : 0.0,
@@ -294,7 +294,6 @@ static int run_relax(cli_arguments *arguments)
     cli_interrupt_catch();
     if (run.reader) MLFF_TRY(cli_reader_skip(run.reader, run.n_skipped, &run.n_skipped));
     run.begun_ns = mlff_clock_ns();
-    if (run.table) print_header(&run);
     if (run.to_json) {
         run.json.file = stdout;
         cli_json_object(&run.json, NULL);

@@ -79,6 +79,7 @@ static void print_table(const cli_setup *setup, const mlff_system *system, const
         }
         putchar('\n');
     }
+    if (v->n_modes == 0) return;
     printf("\n%6s %12s %12s %12s %12s\n%6s %12s %12s %12s %12s\n", "mode", "wavenumber", "energy", "frequency", "period", "",
            "1/cm", "meV", "THz", "fs");
     for (int k = 0; k < v->n_modes; k++) {
