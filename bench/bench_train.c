@@ -71,7 +71,7 @@ static double process_ms(void)
 static double product_speed(const char *path)
 {
     enum { M = 48, N = 384, K = 128, REPEATS = 2000 };
-    const nn_kernels *nn = nn_kernels_get(path);
+    const nn_kernels *nn = nn_kernels_get(cpu_vector_path(path), NN_FLOAT32);
     float *a = base_alloc(M * K, sizeof *a, "a"), *b = base_alloc(N * K, sizeof *b, "b"), *c = base_alloc(M * N, sizeof *c, "c");
     double best = INFINITY;
     for (int trial = 0; trial < 5; trial++) {
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
         if (c == 'd') options.precision = MLFF_FLOAT64;
         if (c == '?') return 2;
     }
-    bench_check(cpu_path_choose(path, &options.cpu_path));
+    bench_check(cpu_path_choose(path, false, &options.cpu_path));
     double speed = product_speed(options.cpu_path);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int wanted = optind == argc;

@@ -26,9 +26,11 @@ typedef enum mlff_precision {
     MLFF_PRECISION_DEFAULT = 0, /* float32 */
     MLFF_FLOAT32 = 1,
     MLFF_FLOAT64 = 2, /* the reference */
-    /* Fast modes of GPUs: operands of matrix products are rounded, sums are float32. Not for every model (MLFF_ERR_UNSUPPORTED). */
-    MLFF_TF32 = 3, /* operands of 11 significant bits: NVIDIA's TF32, or scaled IEEE half precision, which has as many */
-    MLFF_BF16 = 4  /* operands of 8 significant bits: bfloat16; of Orb on the CPU too, where the processor has AVX512-BF16 */
+    /* Fast modes: operands of matrix products are rounded, sums are float32. Not for every model and processor (MLFF_ERR_UNSUPPORTED). */
+    MLFF_TF32 =
+        3, /* GPUs: operands of 11 significant bits, NVIDIA's TF32 or scaled IEEE half precision, which has as many. Processors
+                      with AMX: of 16, as two numbers in bfloat16 */
+    MLFF_BF16 = 4 /* operands of 8 significant bits: bfloat16; of Orb on processors with AMX or AVX512-BF16 too */
 } mlff_precision;
 
 /* Loads a model file (safetensors, written by mlff_model_save). A text that is no path of a file and has no "/" is a name:
@@ -157,7 +159,7 @@ typedef struct mlff_evaluator_options {
     mlff_precision precision; /* MLFF_PRECISION_DEFAULT */
     double skin_angstrom;     /* of its own neighbor list; 0.5; 0 rebuilds at each call */
     int n_threads;            /* CPU; 0: all cores this process may use */
-    const char *cpu_path;     /* "avx512", "avx2", "portable"; NULL: MLFF_CPU or the best */
+    const char *cpu_path;     /* one of mlff_cpu_paths(); NULL: MLFF_CPU or the best for the model and the precision */
     const mlff_halo *halo;    /* NULL: none. Fixed for the evaluator's life, copied */
     const char *members;      /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
     /* Several devices of one kind, in place of `device`; read at creation. One system is divided among them in space, with exact

@@ -44,6 +44,7 @@ int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs)
 static const neighbors_kernels *choose_kernels(const char *path)
 {
 #if defined(__x86_64__)
+    path = cpu_vector_path(path);
     if (strcmp(path, "avx512") == 0) return &neighbors_kernels_avx512;
     if (strcmp(path, "avx2") == 0) return &neighbors_kernels_avx2;
 #endif
@@ -64,7 +65,7 @@ mlff_status neighbors_create_on(double cutoff_angstrom, double skin_angstrom, co
         return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å is out of range; give one above 0", cutoff_angstrom);
     if (!(skin_angstrom >= 0 && skin_angstrom <= 1e6))
         return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å is out of range; give 0 or more", skin_angstrom);
-    mlff_status status = cpu_path_choose(path, &path);
+    mlff_status status = cpu_path_choose(path, false, &path);
     if (status != MLFF_OK) return status;
     mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbor list");
     if (!neighbors) return MLFF_ERR_MEMORY;

@@ -7,8 +7,11 @@
 
 #include "mlff.h"
 
-/* `wanted`, else the environment variable MLFF_CPU, else the best; the name is static. */
-mlff_status cpu_path_choose(const char *wanted, const char **path_out);
+/* `wanted`, else the environment variable MLFF_CPU, else "amx" where there is one and it is `tiled`, else the first; the name is static. */
+mlff_status cpu_path_choose(const char *wanted, bool tiled, const char **path_out);
+
+/* The path whose vectors `path` uses: "avx512" of "amx", which has products of matrices of its own, else `path`. */
+const char *cpu_vector_path(const char *path);
 
 /* This processor has the path "avx512" and products of bfloat16 (AVX512-BF16). */
 bool cpu_has_bfloat16(void);

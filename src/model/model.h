@@ -160,13 +160,16 @@ struct model_backend {
 };
 
 typedef struct cpu_options {
-    mlff_precision precision; /* MLFF_FLOAT32, MLFF_FLOAT64 or, of an architecture with cpu_bfloat16, MLFF_BF16 */
+    mlff_precision precision; /* MLFF_BF16 only of an architecture with cpu_bfloat16 */
     int n_threads;
     const char *path; /* "avx512" … */
     const mlff_halo *halo;
     const int *members; /* [n_members] of an ensemble, to be run; n_members 0: all */
     int n_members;
 } cpu_options;
+
+/* Products in the precision wanted, on the path; NULL, with MLFF_ERR_UNSUPPORTED in the error text, where it has none such. */
+const struct nn_kernels *cpu_products(const cpu_options *options);
 
 /* One row of the registry. */
 /* A model whose weights are published: it is found by its names in the search path of models, and made with random weights by them. */
@@ -180,6 +183,7 @@ struct model_architecture {
     const char *name, *title, *reference;
     size_t parameters_bytes; /* of model->parameters, checked against the plugin's */
     bool cpu_bfloat16;       /* runs with products of bfloat16 on the CPU too, where the processor has them */
+    bool cpu_tiles;          /* layers are so wide that AMX makes float32 faster for systems of any size */
     bool ensemble;           /* its models have members (n_members, possibly 1) that can be run one by one */
     /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
     mlff_status (*load)(mlff_model *model);

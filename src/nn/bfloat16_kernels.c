@@ -7,9 +7,10 @@
 #include "nn/nn.h"
 #include "nn/simd.h"
 
-extern const nn_bfloat16_kernels SIMD_SYMBOL(nn_bfloat16_kernels);
+extern const nn_kernels SIMD_SYMBOL(nn_bfloat16_kernels);
 
 #if defined(KERNEL_PATH_avx512)
+nn_activate SIMD_SYMBOL(nn_activate), nn_bfloat16_activate;
 #include <immintrin.h>
 #include <string.h>
 
@@ -24,6 +25,11 @@ static uint32_t rounded(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+static size_t packed_floats(int k, int n)
+{
+    return (size_t)k * (size_t)n / 2;
 }
 
 static void pack(int k, int n, const float *b, float *packed)
@@ -133,8 +139,12 @@ BFLOAT16_INLINE __m512 log_of_one_plus(__m512 e)
     return p * e;
 }
 
-BFLOAT16 static void activate(enum nn_activation kind, size_t n, float *x, float *derivative)
+BFLOAT16 void nn_bfloat16_activate(enum nn_activation kind, size_t n, float *x, float *derivative)
 {
+    if (kind == NN_CELU) {
+        SIMD_SYMBOL(nn_activate)(kind, n, x, derivative);
+        return;
+    }
     for (size_t i = 0; i < n; i += 16) {
         const __m512 v = _mm512_load_ps(x + i);
         __m512 y, slope;
@@ -153,7 +163,12 @@ BFLOAT16 static void activate(enum nn_activation kind, size_t n, float *x, float
     }
 }
 
-const nn_bfloat16_kernels SIMD_SYMBOL(nn_bfloat16_kernels) = {.pack = pack, .product = product, .activate = activate};
+const nn_kernels SIMD_SYMBOL(nn_bfloat16_kernels) = {.path = SIMD_NAME,
+                                                     .packed_floats = packed_floats,
+                                                     .pack = pack,
+                                                     .product = product,
+                                                     .product_in_parts = product,
+                                                     .activate = nn_bfloat16_activate};
 #else
-const nn_bfloat16_kernels SIMD_SYMBOL(nn_bfloat16_kernels) = {0};
+const nn_kernels SIMD_SYMBOL(nn_bfloat16_kernels) = {0};
 #endif

@@ -19,7 +19,15 @@ typedef struct nn_rows {
     int first, count;
 } nn_rows;
 
-/* Copies the k × n matrix b[k][n] into panels that a product reads in order; both padded to NN_PAD columns. */
+/* A packed matrix of n columns, whose product lies from `column` of c on. */
+typedef struct nn_block {
+    const float *packed;
+    int n, column;
+} nn_block;
+
+/* Floats of memory of a packed k × n matrix. */
+typedef size_t nn_packed_floats(int k, int n);
+/* Copies the k × n matrix b[k][n] into the order in which a product reads it; n is a multiple of NN_PAD. */
 typedef void nn_pack(int k, int n, const float *b, float *packed);
 /* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += … ; the order of each sum is that of k, whatever m is, so a row's bits do
  * not depend on other rows. */
@@ -29,29 +37,32 @@ typedef void nn_product(int m, int n, int k, const float *a, int lda, const floa
 /* x[i] = act(x[i]) and, where given, derivative[i] = act'(x[i]); n is a multiple of NN_PAD. */
 typedef void nn_activate(enum nn_activation kind, size_t n, float *x, float *derivative);
 
+/* Of a path and a precision. In float32 k is any number, else a multiple of NN_PAD. */
 typedef struct nn_kernels {
     const char *path;
+    nn_packed_floats *packed_floats;
     nn_pack *pack;
     nn_product *product;
     /* The same as a sum of parts of 32 columns each: rounding errors grow with the number of terms of a part and the number of parts, not
      * with k. 2 to 5 % slower (k = 256 to 1024); a row's bits do not depend on other rows either. */
     nn_product *product_in_parts;
-    /* The same as product where a has columns for some rows of the k × n matrix only, those of `rows`, one after the other. */
+    /* The same as product, to the bit, where a has columns for some rows of the k × n matrix only, those of `rows`, one after the other. On
+     * "amx" they begin and end at multiples of NN_PAD. */
     void (*product_rows)(int m, int n, int k, int n_runs, const nn_rows *rows, const float *a, int lda, const float *packed,
                          const float *bias, float *c, int ldc, int accumulate);
+    /* Products of the same a with several matrices, each for columns of c of its own. */
+    void (*product_blocks)(int m, int k, int n_blocks, const nn_block *blocks, const float *a, int lda, float *c, int ldc,
+                           int accumulate);
     nn_activate *activate;
 } nn_kernels;
-/* `path` is one of mlff_cpu_paths(). */
-const nn_kernels *nn_kernels_get(const char *path);
-
-/* Products with operands rounded to bfloat16 (8 bits) and sums in float32, at twice the rate of float32; k is a multiple of NN_PAD, and
- * `packed` holds two numbers a float. NULL where the path has none; the processor must have AVX512-BF16 (cpu_has_bfloat16). */
-typedef struct nn_bfloat16_kernels {
-    nn_pack *pack;
-    nn_product *product;
-    nn_activate *activate; /* SiLU and the shifted softplus, to 1e-4 */
-} nn_bfloat16_kernels;
-const nn_bfloat16_kernels *nn_bfloat16_kernels_get(const char *path);
+/* Operands of products; sums are in float32. */
+enum nn_precision {
+    NN_FLOAT32, /* on every path */
+    NN_TF32,    /* 16 bits, two numbers in bfloat16: on "amx" */
+    NN_BF16     /* 8 bits, and activations to 1e-4: on "amx", and on "avx512" where the processor has AVX512-BF16 */
+};
+/* `path` is one of mlff_cpu_paths(). NULL where it has no such products. */
+const nn_kernels *nn_kernels_get(const char *path, enum nn_precision precision);
 
 /* n_columns functions of one variable on [0, end], as quintic B-splines on uniform knots:
  *   f_c(x) = Σ_{k<6} w_k(t) coefficient[knot + k][c],   x = (knot + t) · end / n_intervals

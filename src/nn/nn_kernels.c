@@ -9,9 +9,15 @@
 #include "nn/nn.h"
 #include "nn/simd.h"
 
+nn_activate SIMD_SYMBOL(nn_activate);
 extern const nn_kernels SIMD_SYMBOL(nn_kernels);
 
 enum { ROWS = 6, PANEL = SIMD_PANEL * SIMD_WIDTH, PART = 32 };
+
+static size_t packed_floats(int k, int n)
+{
+    return (size_t)k * (size_t)n;
+}
 
 static void pack(int k, int n, const float *b, float *packed)
 {
@@ -122,6 +128,13 @@ static void product(int m, int n, int k, const float *a, int lda, const float *p
     product_rows(m, n, k, 1, &all, a, lda, packed, bias, c, ldc, accumulate);
 }
 
+static void product_blocks(int m, int k, int n_blocks, const nn_block *blocks, const float *a, int lda, float *c, int ldc,
+                           int accumulate)
+{
+    for (const nn_block *b = blocks; b < blocks + n_blocks; b++)
+        product(m, b->n, k, a, lda, b->packed, NULL, c + b->column, ldc, accumulate);
+}
+
 // silu = x σ(x), silu' = σ (1 + x (1 − σ)); shifted softplus = ln(1 + eˣ) − ln 2, derivative σ.
 static void activate_silu(size_t n, float *restrict x, float *restrict derivative)
 {
@@ -166,7 +179,7 @@ static void activate_softplus(size_t n, float *restrict x, float *restrict deriv
     }
 }
 
-static void activate(enum nn_activation kind, size_t n, float *x, float *derivative)
+void SIMD_SYMBOL(nn_activate)(enum nn_activation kind, size_t n, float *x, float *derivative)
 {
     if (kind == NN_SILU)
         activate_silu(n, x, derivative);
@@ -178,9 +191,11 @@ static void activate(enum nn_activation kind, size_t n, float *x, float *derivat
 
 const nn_kernels SIMD_SYMBOL(nn_kernels) = {
     .path = SIMD_NAME,
+    .packed_floats = packed_floats,
     .pack = pack,
     .product = product,
     .product_in_parts = product_in_parts,
     .product_rows = product_rows,
-    .activate = activate,
+    .product_blocks = product_blocks,
+    .activate = SIMD_SYMBOL(nn_activate),
 };

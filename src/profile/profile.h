@@ -231,7 +231,7 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 /* What measuring cost, one sentence; "" where it was not measured. */
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
-/* callable.c: threads whose measured ceilings bound the callable's stages: those of an evaluator on the CPU in float32, else 0. */
+/* callable.c: threads whose measured ceilings bound the callable's stages: those of an evaluator on the CPU in float32 by vectors, else 0. */
 int callable_ceiling_threads(const mlff_callable *callable);
 /* bounds.c: least work of each stage as the callable states it, and its least time on n_threads (0: not bounded here). The first
  * rows of the profile are the callable's stages. Fails with MLFF_ERR_MEMORY. */

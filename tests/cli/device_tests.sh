@@ -148,11 +148,11 @@ test_devices_cuda() {
     says 'no GPU: the driver sees none; using the CPU' err
     # Both refuse: the GPU for the model, or since there is none, and the CPU for the precision.
     run 0 new --arch ani --members 1 --elements H,O --hidden 32,16 -o ani.safetensors
-    refused 1 'tf32 is a fast mode of GPUs; on the CPU use .*device auto: ANI has no reduced-precision mode: its energies need float32\)' \
+    MLFF_CPU=portable refused 1 'tf32 is a fast mode of GPUs and .*; on the CPU use .*device auto: ANI has no reduced-precision mode: its energies need float32\)' \
         eval ani.safetensors water.xyz --precision tf32
-    refused 1 'tf32 is a fast mode of GPUs; on the CPU use .*device auto: ANI has no reduced-precision mode' \
+    MLFF_CPU=portable refused 1 'tf32 is a fast mode of GPUs and .*; on the CPU use .*device auto: ANI has no reduced-precision mode' \
         label ani.safetensors water.xyz --precision tf32 -o refused.labels
-    MLFF_EMULATE_DEVICES=0 refused 1 'tf32 is a fast mode of GPUs; .*device auto: no GPU: the driver sees none\)' eval model.safetensors water.xyz --precision tf32
+    MLFF_CPU=portable MLFF_EMULATE_DEVICES=0 refused 1 'tf32 is a fast mode of GPUs and .*device auto: no GPU: the driver sees none\)' eval model.safetensors water.xyz --precision tf32
     MLFF_EMULATE_MEMORY=100000 refused 1 'out of GPU memory' eval model.safetensors water.xyz --device cuda
     # Memory for the model and not for a step: the others are compared.
     MLFF_EMULATE_MEMORY=2000000 run 1 bench compare model.safetensors:cuda teacher.safetensors teacher.safetensors:float64 --system h2o --rounds 6 --threads 1

@@ -105,7 +105,7 @@ test_eval() {
     cat water.xyz water.xyz water.xyz >three.xyz
     run 0 eval model.safetensors three.xyz --json result.json -o result.extxyz
     says '3 frames' && says 'untrained'
-    refused 1 'tf32 is a fast mode of GPUs' eval model.safetensors water.xyz --device cpu --precision tf32
+    MLFF_CPU=portable refused 1 'tf32 is a fast mode of GPUs and of processors with AMX \(path amx, not portable\); on the CPU use float32' eval model.safetensors water.xyz --device cpu --precision tf32
     refused 1 'PaiNN has no bf16 on the CPU' eval model.safetensors water.xyz --device cpu --precision bf16
     run 0 new --arch orb-v2 --features 16 --hidden 16 --layers 1 -o orb.safetensors
     MLFF_CPU=portable refused 1 'bf16 on the CPU takes AVX-512 .*, which portable lacks; use float32' \

@@ -2,6 +2,7 @@
 // Training kernels of dense layers on every CPU path against plain float64.
 #include "support.h"
 
+#include "device/cpu.h"
 #include "nn/gradient.h"
 
 static float *random_array(size_t n, uint64_t seed)
@@ -57,7 +58,7 @@ static void test_pack_transposed(void **state)
                 float *x[4] = {random_array(size, 1), random_array(size, 2), random_array(size, 3), random_array(size, 4)};
                 for (int r = 0; r < n; r++)
                     for (int c = 0; c < k; c++) x[1][c * n + r] = x[0][r * k + c];
-                nn_kernels_get(*path)->pack(k, n, x[1], x[2]);
+                nn_kernels_get(cpu_vector_path(*path), NN_FLOAT32)->pack(k, n, x[1], x[2]);
                 nn_gradient_kernels_get(*path)->pack_transposed(k, n, x[0], x[3]);
                 assert_memory_equal(x[2], x[3], sizeof(float) * size);
                 free_all(x, 4);

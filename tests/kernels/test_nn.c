@@ -16,7 +16,7 @@ static void test_product(void **state)
     (void)state;
     static const int ms[] = {1, 2, 5, 6, 7, 12, 13, 64}, ns[] = {16, 32, 48, 64, 80, 112, 128, 144, 256}, ks[] = {1, 16, 33, 128};
     for (const char *const *path = mlff_cpu_paths(); *path; path++) {
-        const nn_kernels *nn = nn_kernels_get(*path);
+        const nn_kernels *nn = nn_kernels_get(*path, NN_FLOAT32);
         assert_string_equal(nn->path, *path);
         for (size_t im = 0; im < sizeof ms / sizeof *ms; im++)
             for (size_t in = 0; in < sizeof ns / sizeof *ns; in++)
@@ -24,7 +24,7 @@ static void test_product(void **state)
                     int m = ms[im], n = ns[in], k = ks[ik], lda = k + 3, ldc = n + 16;
                     float *a = base_alloc((size_t)m * lda, 4, "a"), *b = base_alloc((size_t)k * n, 4, "b"),
                           *bias = base_alloc(n, 4, "b");
-                    float *packed = base_alloc((size_t)k * n, 4, "p"), *c = base_alloc((size_t)m * ldc, 4, "c");
+                    float *packed = base_alloc(nn->packed_floats(k, n), 4, "p"), *c = base_alloc((size_t)m * ldc, 4, "c");
                     random_fill(a, (size_t)m * lda, 1);
                     random_fill(b, (size_t)k * n, 2);
                     random_fill(bias, (size_t)n, 3);
@@ -64,7 +64,7 @@ static void test_product_in_parts(void **state)
 {
     (void)state;
     enum { M = 7, N = 80, K = 1024 };
-    float *a = base_alloc(M * K, 4, "a"), *b = base_alloc(K * N, 4, "b"), *packed = base_alloc(K * N, 4, "b");
+    float *a = base_alloc(M * K, 4, "a"), *b = base_alloc(K * N, 4, "b"), *packed = base_alloc(2 * K * N, 4, "b");
     float *c = base_alloc(M * N, 4, "c"), *row = base_alloc(N, 4, "c"), *bias = base_alloc(N, 4, "b");
     random_fill(a, M * K, 5);
     random_fill(b, K * N, 6);
@@ -72,7 +72,7 @@ static void test_product_in_parts(void **state)
     for (size_t i = 0; i < M * K; i++) a[i] = fabsf(a[i]);
     for (size_t i = 0; i < K * N; i++) b[i] = fabsf(b[i]);
     for (const char *const *path = mlff_cpu_paths(); *path; path++) {
-        const nn_kernels *nn = nn_kernels_get(*path);
+        const nn_kernels *nn = nn_kernels_get(*path, NN_FLOAT32);
         double error[2] = {0, 0};
         nn->pack(K, N, b, packed);
         for (int in_parts = 0; in_parts < 2; in_parts++) {
@@ -84,7 +84,8 @@ static void test_product_in_parts(void **state)
                     error[in_parts] += pow((c[i * N + j] - sum) / sum, 2) / (M * N);
                 }
         }
-        if (!(sqrt(error[1]) < 0.5 * sqrt(error[0]) && sqrt(error[1]) < 1e-6))
+        const bool always_in_parts = nn->product == nn->product_in_parts;
+        if (!((always_in_parts || sqrt(error[1]) < 0.5 * sqrt(error[0])) && sqrt(error[1]) < 1e-6))
             fail_msg("%s: rms error %.2e in parts, %.2e without", *path, sqrt(error[1]), sqrt(error[0]));
         nn->product_in_parts(1, N, K, a + 6 * K, K, packed, bias, row, N, 0); // a row's bits do not depend on other rows
         assert_memory_equal(row, c + 6 * N, sizeof *row * N);
@@ -97,6 +98,36 @@ static void test_product_in_parts(void **state)
     base_free(c);
     base_free(row);
     base_free(bias);
+}
+
+// The tiles of AMX, and the same in plain C: the bits of products in each precision.
+static void test_tiles_of_the_processor(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    extern const nn_kernels nn_tile_kernels_portable[];
+    enum { M = 131, N = 80, K = 400 };
+    const char *const *path = mlff_cpu_paths();
+    while (*path && strcmp(*path, "amx") != 0) path++;
+    if (!*path) skip();
+    float *a = base_alloc(M * K, 4, "a"), *b = base_alloc(K * N, 4, "b"), *packed = base_alloc(2 * K * N, 4, "p"),
+          *c[2] = {base_alloc(M * N, 4, "c"), base_alloc(M * N, 4, "c")};
+    random_fill(a, M * K, 1);
+    random_fill(b, K * N, 2);
+    for (int i = 0; i < M * K; i++) a[i] = ldexpf(a[i], i % 201 - 100);
+    for (int precision = NN_FLOAT32; precision <= NN_BF16; precision++) {
+        const nn_kernels *kernels[] = {nn_kernels_get("amx", (enum nn_precision)precision), &nn_tile_kernels_portable[precision]};
+        for (int k = 0; k < 2; k++) {
+            kernels[k]->pack(K, N, b, packed);
+            kernels[k]->product(M, N, K, a, K, packed, NULL, c[k], N, 0);
+        }
+        assert_memory_equal(c[0], c[1], sizeof(float) * M * N);
+    }
+    float *arrays[] = {a, b, packed, c[0], c[1]};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+#else
+    skip();
+#endif
 }
 
 // x rounded to 8 bits, ties to even.
@@ -114,7 +145,7 @@ static void test_bfloat16_product(void **state)
     if (!cpu_has_bfloat16()) skip();
     static const int ms[] = {1, 5, 6, 9, 24, 25, 53}, ns[] = {16, 48, 64, 112, 128}, ks[] = {16, 48, 1024, 1040};
     enum { M = 53, N = 128, K = 1040 };
-    const nn_bfloat16_kernels *nn = nn_bfloat16_kernels_get("avx512");
+    const nn_kernels *nn = nn_kernels_get("avx512", NN_BF16);
     float *a = base_alloc(M * K, 4, "a"), *b = base_alloc(K * N, 4, "b"), *bias = base_alloc(N, 4, "b"),
           *packed = base_alloc(K * N / 2, 4, "p"), *c = base_alloc(M * N, 4, "c"), *row = base_alloc(N, 4, "c");
     double *terms = base_alloc(M * K, sizeof *terms, "a"), *factors = base_alloc(K * N, sizeof *factors, "b");
@@ -153,17 +184,17 @@ static void test_bfloat16_product(void **state)
 static void test_product_rows(void **state)
 {
     (void)state;
-    enum { M = 7, N = 112, K = 96, N_RUNS = 3, COMPACT = 41 };
-    static const nn_rows runs[N_RUNS] = {{3, 16}, {30, 24}, {95, 1}};
+    enum { M = 7, N = 112, K = 144, N_RUNS = 3, COMPACT = 80 };
+    static const nn_rows runs[N_RUNS] = {{16, 16}, {48, 48}, {128, 16}};
     float *full = base_alloc(M * K, 4, "a"), *compact = base_alloc(M * COMPACT, 4, "a"), *b = base_alloc(K * N, 4, "b");
-    float *packed = base_alloc(K * N, 4, "p"), *c = base_alloc(M * N, 4, "c"), *d = base_alloc(M * N, 4, "d");
+    float *packed = base_alloc(2 * K * N, 4, "p"), *c = base_alloc(M * N, 4, "c"), *d = base_alloc(M * N, 4, "d");
     random_fill(compact, M * COMPACT, 1);
     random_fill(b, K * N, 2);
     for (int i = 0; i < M; i++)
         for (int run = 0, from = 0; run < N_RUNS; from += runs[run++].count)
             memcpy(full + i * K + runs[run].first, compact + i * COMPACT + from, sizeof(float) * (size_t)runs[run].count);
     for (const char *const *path = mlff_cpu_paths(); *path; path++) {
-        const nn_kernels *nn = nn_kernels_get(*path);
+        const nn_kernels *nn = nn_kernels_get(*path, NN_FLOAT32);
         nn->pack(K, N, b, packed);
         nn->product(M, N, K, full, K, packed, b, c, N, 0);
         nn->product_rows(M, N, K, N_RUNS, runs, compact, COMPACT, packed, b, d, N, 0);
@@ -206,9 +237,9 @@ static void test_activate(void **state)
     memcpy(x, extremes, sizeof extremes);
     for (const char *const *path = mlff_cpu_paths(); *path; path++)
         for (int kind = NN_SILU; kind <= NN_CELU; kind++)
-            check_activation(*path, nn_kernels_get(*path)->activate, (enum nn_activation)kind, N, x, 3e-7);
+            check_activation(*path, nn_kernels_get(*path, NN_FLOAT32)->activate, (enum nn_activation)kind, N, x, 3e-7);
     for (int kind = NN_SILU; cpu_has_bfloat16() && kind <= NN_SHIFTED_SOFTPLUS; kind++)
-        check_activation("bfloat16", nn_bfloat16_kernels_get("avx512")->activate, (enum nn_activation)kind, N, x, 1e-4);
+        check_activation("bfloat16", nn_kernels_get("avx512", NN_BF16)->activate, (enum nn_activation)kind, N, x, 1e-4);
     base_free(x);
 }
 
@@ -250,8 +281,12 @@ static void test_spline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),      cmocka_unit_test(test_product_in_parts),
-                                       cmocka_unit_test(test_product_rows), cmocka_unit_test(test_bfloat16_product),
-                                       cmocka_unit_test(test_activate),     cmocka_unit_test(test_spline)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product),
+                                       cmocka_unit_test(test_product_in_parts),
+                                       cmocka_unit_test(test_product_rows),
+                                       cmocka_unit_test(test_tiles_of_the_processor),
+                                       cmocka_unit_test(test_bfloat16_product),
+                                       cmocka_unit_test(test_activate),
+                                       cmocka_unit_test(test_spline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

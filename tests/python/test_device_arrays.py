@@ -217,7 +217,7 @@ class DeviceArrays(unittest.TestCase):
         with self.assertRaisesRegex(MlffUnsupportedError, "32, 64 or 128 features.*; use device cpu$"):
             Evaluator(model, device="cuda")
         with self.assertRaisesRegex(MlffUnsupportedError, "tf32 is a fast mode of GPUs.*device auto: .*32, 64 or 128 features"):
-            Evaluator(model, precision="tf32")
+            Evaluator(model, precision="tf32", cpu_path="portable")
 
 
 class WithoutAGpu(unittest.TestCase):

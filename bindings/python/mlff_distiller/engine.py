@@ -249,7 +249,7 @@ class Evaluator:
         precision: "float32", "float64" (the reference, on the CPU), on a GPU "tf32" or "bf16", and "bf16" of Orb on the CPU.
         skin: Å, of the neighbor list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
-        cpu_path: "avx512", "avx2", "portable"; None takes the best there is.
+        cpu_path: "avx512", "amx", "avx2", "portable"; None takes the best there is.
         members: of an ensemble, those to run, as [0, 3]; None: all.
     """
 

@@ -16,7 +16,8 @@ const relax_kernels *relax_kernels_get(void)
 {
     const char *path;
 #if defined(__x86_64__)
-    if (cpu_path_choose(NULL, &path) == MLFF_OK) {
+    if (cpu_path_choose(NULL, false, &path) == MLFF_OK) {
+        path = cpu_vector_path(path);
         if (strcmp(path, "avx512") == 0) return &relax_kernels_avx512;
         if (strcmp(path, "avx2") == 0) return &relax_kernels_avx2;
     }

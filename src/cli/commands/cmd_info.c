@@ -23,7 +23,7 @@ typedef struct measured {
     double rms, worst; // of the difference, in units of the rms force
 } measured;
 
-enum { N_ROWS = 5 };
+enum { N_ROWS = 6 };
 typedef struct measurement {
     mlff_system *system;
     char formula[64];
@@ -95,6 +95,7 @@ done:
 static mlff_status measure(const mlff_model *model, const mlff_model_info *info, const char *name, measurement *m)
 {
     static const measured rows[N_ROWS] = {{.device = MLFF_CPU, .precision = MLFF_FLOAT32, .name = "float32"},
+                                          {.device = MLFF_CPU, .precision = MLFF_TF32, .name = "tf32"},
                                           {.device = MLFF_CPU, .precision = MLFF_BF16, .name = "bf16"},
                                           {.device = MLFF_CUDA, .precision = MLFF_FLOAT32, .name = "float32"},
                                           {.device = MLFF_CUDA, .precision = MLFF_TF32, .name = "tf32"},

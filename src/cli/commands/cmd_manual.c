@@ -106,7 +106,7 @@ static void main_page(FILE *file)
         put_text(file, cli_commands[k]->summary);
     }
     fputs(".SH ENVIRONMENT\n.TP\n.B MLFF_MODEL_PATH\nfolders, separated by :, in which models are looked for by name\n"
-          ".TP\n.B MLFF_CPU\ninstruction set of the CPU: avx512, avx2 or portable\n"
+          ".TP\n.B MLFF_CPU\ninstruction set of the CPU: avx512, amx, avx2 or portable\n"
           ".TP\n.B MLFF_GPU_TIMEOUT\nseconds after which a GPU that does not answer is given up\n",
           file);
     put_status(file);

@@ -23,6 +23,8 @@ static bool take_setting(char *spec, mlff_evaluator_options *options, mlff_statu
         options->precision = MLFF_BF16;
     } else if (strcmp(word, "avx512") == 0) {
         options->cpu_path = "avx512";
+    } else if (strcmp(word, "amx") == 0) {
+        options->cpu_path = "amx";
     } else if (strcmp(word, "avx2") == 0) {
         options->cpu_path = "avx2";
     } else if (strcmp(word, "portable") == 0) {

@@ -7,7 +7,7 @@
 static const cli_option options[] = {
     {"model", 0, "MODEL",
      "an implementation, once for each: a model file, with :float32, :float64, :tf32, :bf16, :cpu, :cuda, :cuda1,\n"
-     ":avx512, :avx2, :portable, :t4 (threads) behind it"},
+     ":avx512, :amx, :avx2, :portable, :t4 (threads) behind it"},
     {"input", 0, "FILE",
      "frames of this file, in place of --system, from the first again after the last; labels are compared too"},
     CLI_SYSTEM_OPTIONS,

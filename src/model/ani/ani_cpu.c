@@ -14,7 +14,7 @@
 
 #include "device/team.h"
 
-enum { AEV_ROWS = 4, MAX_SPLIT_FLOATS = 4 << 20 };
+enum { AEV_ROWS = 4, MAX_SPLIT_FLOATS = 4 << 20, ANI_MAX_BLOCKS = ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2 };
 
 // One compute, as all threads see it.
 typedef struct run {
@@ -26,11 +26,11 @@ typedef struct run {
     int n_rows, first_row[ANI_MAX_SPECIES + 1]; // rows of active species
     int species[ANI_MAX_SPECIES];               // of the model, by active species
     int n_runs;
-    nn_rows runs[ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2]; // rows of W1 that have columns
+    nn_rows runs[ANI_MAX_BLOCKS]; // rows of W1 that have columns
     int n_blocks;
     struct {
         int column, block; // of the compact AEV; index of the packed block of W1
-    } blocks[ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2];
+    } blocks[ANI_MAX_BLOCKS];
     int block_rows, n_row_blocks[ANI_MAX_SPECIES];
     int first_member, n_members;
     int n_row_blocks_in_all;
@@ -75,7 +75,7 @@ static void lay_out(run *r)
         for (int b = a; b < P; b++, column += shape->angular_width) {
             int pair = ani_pair_index(S, r->species[a], r->species[b]);
             shape->pair_column[a][b] = shape->pair_column[b][a] = column;
-            add_rows(r, S * shape->radial_width + pair * shape->angular_width, shape->angular_width);
+            add_rows(r, c->first_angular + pair * shape->angular_width, shape->angular_width);
             r->blocks[r->n_blocks].column = column;
             r->blocks[r->n_blocks++].block = S + pair;
         }
@@ -168,14 +168,14 @@ static void network(const run *r, int member, int species, int n, const float *a
         delta = next;
         next = swap;
     }
-    int in = net->width[0];
+    nn_block blocks[ANI_MAX_BLOCKS];
     for (int b = 0; b < r->n_blocks; b++) {
-        int S = c->parameters->n_species, block = r->blocks[b].block, angular = block >= S;
-        size_t column = angular ? (size_t)S * shape->radial_width + (size_t)(block - S) * shape->angular_width
-                                : (size_t)block * shape->radial_width;
-        nn->product(n, angular ? shape->angular_width : shape->radial_width, in, delta, in, net->back[0] + column * (size_t)in,
-                    NULL, aev_bar + r->blocks[b].column, shape->n_columns, accumulate);
+        const int block = r->blocks[b].block;
+        blocks[b] =
+            (nn_block){net->back[0] + ani_cpu_first_block(c, net->width[0], block),
+                       block < c->parameters->n_species ? shape->radial_width : shape->angular_width, r->blocks[b].column};
     }
+    nn->product_blocks(n, net->width[0], r->n_blocks, blocks, delta, net->width[0], aev_bar, shape->n_columns, accumulate);
     mark(r, thread, ANI_NETWORK_BACKWARD);
 }
 
@@ -339,7 +339,10 @@ mlff_status ani_cpu_create(const mlff_model *model, const cpu_options *options, 
                                  .info = info,
                                  .destroy = destroy};
     c->parameters = model->parameters;
-    c->nn = nn_kernels_get(options->path);
+    if (!(c->nn = cpu_products(options))) {
+        status = MLFF_ERR_UNSUPPORTED;
+        goto done;
+    }
     c->ani = ani_kernels_get(options->path);
     c->n_threads = options->n_threads < ANI_MAX_THREADS ? options->n_threads : ANI_MAX_THREADS;
     c->backend.n_members = ani_members(c->parameters, options, c->members);

@@ -34,7 +34,8 @@ typedef struct ani_cpu {
     int n_threads;
     int members[ANI_MAX_MEMBERS], first_member, n_running;
     ani_shape shape;
-    int n_weight_rows, widest; /* rows of a padded first layer; widest hidden layer */
+    int n_weight_rows, first_angular, n_blocks; /* rows of a padded first layer; blocks of them, of species and of pairs */
+    int widest;                                 /* hidden layer */
     size_t layer_floats;
     ani_cpu_network (*network)[ANI_MAX_SPECIES]; /* [n_members] */
     float *weights;                              /* what the networks point into */
@@ -50,6 +51,8 @@ typedef struct ani_cpu {
     ani_thread thread[ANI_MAX_THREADS];
 } ani_cpu;
 
+/* Floats before a block of the first layer's transpose, with `out` rows. */
+size_t ani_cpu_first_block(const ani_cpu *cpu, int out, int block);
 /* Shape and packed weights; what threads need whatever the batch is. */
 mlff_status ani_cpu_pack(ani_cpu *cpu);
 /* Arrays by atom; then, with species known, by row. Growth is counted; nothing is allocated where all fits. */

@@ -27,7 +27,9 @@ static void fill_shape(ani_cpu *c)
         s->cosine[k] = (float)cos(P->section[k]);
         s->sine[k] = (float)sin(P->section[k]);
     }
-    c->n_weight_rows = P->n_species * s->radial_width + P->n_species * (P->n_species + 1) / 2 * s->angular_width;
+    c->n_blocks = P->n_species + P->n_species * (P->n_species + 1) / 2;
+    c->first_angular = (P->n_species * s->radial_width + 31) / 32 * 32; // tiles of AMX begin there: nn/tile_kernels.c
+    c->n_weight_rows = c->first_angular + P->n_species * (P->n_species + 1) / 2 * s->angular_width;
 }
 
 // Row of a padded first layer that holds AEV element k.
@@ -39,8 +41,7 @@ static int padded_element(const ani_cpu *c, int k)
     if (k < n_radial) return k / P->n_radial * s->radial_width + k % P->n_radial;
     k -= n_radial;
     int block = P->n_shifts * P->n_sections, within = k % block;
-    return P->n_species * s->radial_width + k / block * s->angular_width + within / P->n_sections * s->n_sections +
-           within % P->n_sections;
+    return c->first_angular + k / block * s->angular_width + within / P->n_sections * s->n_sections + within % P->n_sections;
 }
 
 // All packed weights lie in one block, in the order in which a step reads them: it is large enough for huge pages.
@@ -58,12 +59,24 @@ static float *copy_padded(ani_cpu *c, const float *values, int n)
     return copy;
 }
 
+size_t ani_cpu_first_block(const ani_cpu *c, int out, int block)
+{
+    const ani_shape *shape = &c->shape;
+    const int S = c->parameters->n_species, radial = block < S ? block : S;
+    return (size_t)radial * c->nn->packed_floats(out, shape->radial_width) +
+           (size_t)(block - radial) * c->nn->packed_floats(out, shape->angular_width);
+}
+
 static size_t weight_floats(const ani_cpu *c, const ani_network *net)
 {
     size_t floats = 0;
     for (int l = 0; l < net->n_layers; l++) {
         size_t in = (size_t)(l ? nn_padded(net->width[l]) : c->n_weight_rows), out = (size_t)nn_padded(net->width[l + 1]);
-        floats += l + 1 == net->n_layers ? in : (2 * in + 1) * out;
+        if (l + 1 == net->n_layers)
+            floats += in;
+        else
+            floats += c->nn->packed_floats((int)in, (int)out) + out +
+                      (l ? c->nn->packed_floats((int)out, (int)in) : ani_cpu_first_block(c, (int)out, c->n_blocks));
     }
     return floats;
 }
@@ -77,8 +90,8 @@ static mlff_status pack_layer(ani_cpu *c, const float *w, int out, int in, bool 
     size_t size = (size_t)out_p * in_p;
     float *turned = base_alloc(size, sizeof *turned, "weights"), *plain = base_alloc(size, sizeof *plain, "weights");
     if (!turned || !plain) goto done;
-    *forward = reserve(c, size);
-    *back = reserve(c, size);
+    *forward = reserve(c, c->nn->packed_floats(in_p, out_p));
+    *back = reserve(c, is_first ? ani_cpu_first_block(c, out_p, c->n_blocks) : c->nn->packed_floats(out_p, in_p));
     for (int i = 0; i < in; i++) {
         int row = is_first ? padded_element(c, i) : i;
         for (int o = 0; o < out; o++) turned[(size_t)row * out_p + o] = w[(size_t)o * in + i];
@@ -88,12 +101,13 @@ static mlff_status pack_layer(ani_cpu *c, const float *w, int out, int in, bool 
         for (int o = 0; o < out; o++) memcpy(plain + (size_t)o * in_p, w + (size_t)o * in, sizeof *w * (size_t)in);
         c->nn->pack(out_p, in_p, plain, *back);
     } else {
-        int n_radial = c->parameters->n_species * shape->radial_width;
-        for (int begin = 0, width; begin < in_p; begin += width) {
-            width = begin < n_radial ? shape->radial_width : shape->angular_width;
+        const int S = c->parameters->n_species;
+        for (int block = 0; block < c->n_blocks; block++) {
+            const int begin = block < S ? block * shape->radial_width : c->first_angular + (block - S) * shape->angular_width;
+            const int width = block < S ? shape->radial_width : shape->angular_width;
             for (int o = 0; o < out_p; o++)
                 for (int i = 0; i < width; i++) plain[(size_t)o * width + i] = turned[(size_t)(begin + i) * out_p + o];
-            c->nn->pack(out_p, width, plain, *back + (size_t)begin * out_p);
+            c->nn->pack(out_p, width, plain, *back + ani_cpu_first_block(c, out_p, block));
         }
     }
     status = MLFF_OK;

@@ -21,11 +21,11 @@ void orb_cpu_mlp_forward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, cons
     const int H = cpu->H, F = cpu->F;
     const size_t at = (size_t)row * (size_t)H, n_hidden = (size_t)n * (size_t)H;
     float *h2 = h + (size_t)ORB_BLOCK * (size_t)H;
-    cpu->product(n, H, mlp->n_in, x, mlp->n_in, mlp->W1, started ? NULL : mlp->b1, h, H, started);
-    cpu->activate(cpu->activation, n_hidden, h, saved ? saved->slope1 + at : NULL);
-    cpu->product(n, H, H, h, H, mlp->W2, mlp->b2, h2, H, 0);
-    cpu->activate(cpu->activation, n_hidden, h2, saved ? saved->slope2 + at : NULL);
-    cpu->product(n, F, H, h2, H, mlp->W3, mlp->b3, y, F, 0);
+    cpu->nn->product_in_parts(n, H, mlp->n_in, x, mlp->n_in, mlp->W1, started ? NULL : mlp->b1, h, H, started);
+    cpu->nn->activate(cpu->activation, n_hidden, h, saved ? saved->slope1 + at : NULL);
+    cpu->nn->product_in_parts(n, H, H, h, H, mlp->W2, mlp->b2, h2, H, 0);
+    cpu->nn->activate(cpu->activation, n_hidden, h2, saved ? saved->slope2 + at : NULL);
+    cpu->nn->product_in_parts(n, F, H, h2, H, mlp->W3, mlp->b3, y, F, 0);
     cpu->segment->norm(&mlp->norm, n, y, saved ? saved->z + (size_t)row * (size_t)F : NULL, saved ? saved->inverse + row : NULL);
 }
 
@@ -36,9 +36,9 @@ void orb_cpu_mlp_backward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, con
     const size_t at = (size_t)row * (size_t)H, n_hidden = (size_t)n * (size_t)H;
     float *bar = scratch, *h2_bar = scratch + (size_t)ORB_BLOCK * (size_t)F;
     cpu->segment->norm_backward(&mlp->norm, n, saved->z + (size_t)row * (size_t)F, saved->inverse + row, y_bar, bar);
-    cpu->product(n, H, F, bar, F, mlp->W3_back, NULL, h2_bar, H, 0);
+    cpu->nn->product_in_parts(n, H, F, bar, F, mlp->W3_back, NULL, h2_bar, H, 0);
     cpu->segment->multiply(n_hidden, h2_bar, saved->slope2 + at);
-    cpu->product(n, H, H, h2_bar, H, mlp->W2_back, NULL, h_bar, H, 0);
+    cpu->nn->product_in_parts(n, H, H, h2_bar, H, mlp->W2_back, NULL, h_bar, H, 0);
     cpu->segment->multiply(n_hidden, h_bar, saved->slope1 + at);
 }
 
@@ -57,8 +57,8 @@ static void begin_layer(const orb_run *r, int t, int begin, int end)
     for (int i = begin; c->parameters.conditioned && i < end; i++)
         c->segment->add(F, c->nodes + (size_t)i * F,
                         c->condition + ((size_t)c->system_of[i] * (size_t)c->parameters.n_layers + (size_t)t) * F);
-    c->product(end - begin, 2 * c->H, c->F, c->nodes + (size_t)begin * F, c->F, c->layer[t].project, c->layer[t].project_bias,
-               c->project + (size_t)begin * 2 * (size_t)c->H, 2 * c->H, 0);
+    c->nn->product_in_parts(end - begin, 2 * c->H, c->F, c->nodes + (size_t)begin * F, c->F, c->layer[t].project,
+                            c->layer[t].project_bias, c->project + (size_t)begin * 2 * (size_t)c->H, 2 * c->H, 0);
 }
 
 static void encode(const orb_run *r, orb_span edges, orb_span atoms, float *h)
@@ -101,9 +101,10 @@ static void message(const orb_run *r, int t, orb_span edges, float *h)
 static void predict_forces(const orb_cpu *c, int begin, int n, float *h)
 {
     const int head = c->head;
-    c->product(n, head, c->F, c->nodes + (size_t)begin * (size_t)c->F, c->F, c->force_hidden, c->force_hidden_bias, h, head, 0);
-    c->activate(c->activation, (size_t)n * (size_t)head, h, NULL);
-    c->product(n, NN_PAD, head, h, head, c->force, c->force_bias, c->forces + (size_t)begin * NN_PAD, NN_PAD, 0);
+    c->nn->product_in_parts(n, head, c->F, c->nodes + (size_t)begin * (size_t)c->F, c->F, c->force_hidden, c->force_hidden_bias,
+                            h, head, 0);
+    c->nn->activate(c->activation, (size_t)n * (size_t)head, h, NULL);
+    c->nn->product_in_parts(n, NN_PAD, head, h, head, c->force, c->force_bias, c->forces + (size_t)begin * NN_PAD, NN_PAD, 0);
 }
 
 static void update(const orb_run *r, int t, orb_span atoms, float *h)
@@ -371,22 +372,6 @@ static mlff_status create_scratch(orb_cpu *c)
     return MLFF_OK;
 }
 
-static mlff_status choose_products(orb_cpu *c, const cpu_options *options)
-{
-    const nn_bfloat16_kernels *bfloat16 = nn_bfloat16_kernels_get(options->path);
-    const bool wanted = options->precision == MLFF_BF16;
-    if (wanted && !(bfloat16->product && cpu_has_bfloat16()))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "bf16 on the CPU takes AVX-512 with products of bfloat16 (AVX512-BF16), which %s lacks; use float32",
-                         bfloat16->product ? "this processor" : options->path);
-    const nn_kernels *nn = nn_kernels_get(options->path);
-    c->pack = wanted ? bfloat16->pack : nn->pack;
-    c->product = wanted ? bfloat16->product : nn->product_in_parts;
-    c->activate = wanted ? bfloat16->activate : nn->activate;
-    c->packed = wanted ? 2 : 1;
-    return MLFF_OK;
-}
-
 mlff_status orb_cpu_create(const mlff_model *model, const cpu_options *options, model_backend **backend_out)
 {
     mlff_status status = MLFF_OK;
@@ -395,7 +380,10 @@ mlff_status orb_cpu_create(const mlff_model *model, const cpu_options *options, 
     c->backend = (model_backend){.compute = compute, .info = info, .destroy = destroy};
     c->parameters = *(const orb_parameters *)model->parameters;
     const orb_parameters *p = &c->parameters;
-    MLFF_TRY(choose_products(c, options));
+    if (!(c->nn = cpu_products(options))) {
+        status = MLFF_ERR_UNSUPPORTED;
+        goto done;
+    }
     c->segment = nn_segment_kernels_get(options->path);
     c->activation = p->activation == ORB_SILU ? NN_SILU : NN_SHIFTED_SOFTPLUS;
     c->F = nn_padded(p->n_features);

@@ -10,7 +10,7 @@
 
 enum { ORB_BLOCK = 96 }; /* rows that go through a network together: 16 blocks of 6 rows of a matrix product */
 
-/* Packed for orb_cpu.product; *_back are the transposed products of the reverse pass, NULL where forces are direct. */
+/* Packed for products; *_back are the transposed products of the reverse pass, NULL where forces are direct. */
 typedef struct orb_cpu_mlp {
     int n_in; /* padded */
     float *W1, *W2, *W3, *b1, *b2, *b3;
@@ -40,10 +40,7 @@ typedef struct orb_cpu {
     model_backend backend;
     orb_parameters parameters;
     mlff_stage *stages;
-    nn_pack *pack; /* these three of float32, with sums in parts, or of bfloat16 */
-    nn_product *product;
-    nn_activate *activate;
-    int packed; /* weights in a packed float: 2 of bfloat16 */
+    const nn_kernels *nn;
     const nn_segment_kernels *segment;
     enum nn_activation activation;
     int F, H, D, head, n_threads;
@@ -99,7 +96,7 @@ void orb_cpu_mlp_backward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, con
                           int row, float *scratch, float *h_bar);
 /* The reverse pass, after a barrier behind the readout: orb_cpu_gradient.c. */
 void orb_cpu_backward(const orb_run *run, const team_member *member);
-/* float32, or bfloat16 where the path and the processor have its products; else MLFF_ERR_UNSUPPORTED. */
+/* The float32 backend. */
 mlff_status orb_cpu_create(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
 
 #endif

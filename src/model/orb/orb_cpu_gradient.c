@@ -45,10 +45,10 @@ static void update_backward(const orb_run *r, int t, orb_span atoms, float *scra
         float *nodes_bar = c->nodes_bar + (size_t)b * F;
         if (t + 1 < c->parameters.n_layers) {
             c->segment->segment_sum(&c->edges, b, b + n, c->H, c->h_bar, sums);
-            c->product(n, c->F, 2 * c->H, sums, 2 * c->H, c->layer[t + 1].project_back, NULL, nodes_bar, c->F, 1);
+            c->nn->product_in_parts(n, c->F, 2 * c->H, sums, 2 * c->H, c->layer[t + 1].project_back, NULL, nodes_bar, c->F, 1);
         }
         orb_cpu_mlp_backward(c, &layer->node, n, nodes_bar, &layer->node_saved, b, free_part, h_bar);
-        c->product(n, 3 * c->F, c->H, h_bar, c->H, layer->node.W1_back, NULL, x_bar, 3 * c->F, 0);
+        c->nn->product_in_parts(n, 3 * c->F, c->H, h_bar, c->H, layer->node.W1_back, NULL, x_bar, 3 * c->F, 0);
         for (size_t i = 0; i < (size_t)n; i++) {
             c->segment->add(F, nodes_bar + i * F, x_bar + 3 * i * F);
             memcpy(c->sums_bar + 2 * ((size_t)b + i) * F, x_bar + (3 * i + 1) * F, sizeof *x_bar * 2 * F);
@@ -68,7 +68,7 @@ static void message_backward(const orb_run *r, int t, orb_span edges, float *scr
         c->segment->attention_backward(&c->edges, b, b + n, c->F, layer->gate, layer->message, layer->gates, c->sums_bar,
                                        c->e_bar, m_bar, c->envelope_bar);
         orb_cpu_mlp_backward(c, &layer->edge, n, m_bar, &layer->edge_saved, b, free_part, h_bar);
-        c->product(n, c->F, c->H, h_bar, c->H, layer->edge.W1_back, NULL, c->e_bar + (size_t)b * F, c->F, 1);
+        c->nn->product_in_parts(n, c->F, c->H, h_bar, c->H, layer->edge.W1_back, NULL, c->e_bar + (size_t)b * F, c->F, 1);
     }
 }
 
@@ -83,7 +83,7 @@ static void encoder_backward(const orb_run *r, orb_span edges, float *scratch)
     for (int b = edges.begin; b < edges.end; b += ORB_BLOCK) {
         const int n = block_size(b, edges.end);
         orb_cpu_mlp_backward(c, &c->encoder, n, c->e_bar + (size_t)b * F, &c->encoder_saved, b, free_part, h_bar);
-        c->product(n, c->D, c->H, h_bar, c->H, c->encoder.W1_back, NULL, inputs_bar, c->D, 0);
+        c->nn->product_in_parts(n, c->D, c->H, h_bar, c->H, c->encoder.W1_back, NULL, inputs_bar, c->D, 0);
         for (size_t i = 0, e = (size_t)b; i < (size_t)n; i++, e++) {
             for (int k = 0; k < p->n_edge_inputs; k++) bar[k] = (double)inputs_bar[i * D + (size_t)k];
             orb_edge_inputs_backward(p, graph->distance[e], graph->direction + 3 * e, graph->envelope[e],

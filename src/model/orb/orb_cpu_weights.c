@@ -29,9 +29,9 @@ static mlff_status begin(matrix *m, int rows, int columns)
 
 static mlff_status finish(orb_cpu *cpu, matrix *m, float **packed_out)
 {
-    const size_t n = (size_t)m->rows * (size_t)m->columns / (size_t)cpu->packed;
+    const size_t n = cpu->nn->packed_floats(m->rows, m->columns);
     float *packed = base_alloc(n, sizeof *packed, "weights");
-    if (packed) cpu->pack(m->rows, m->columns, m->b, packed);
+    if (packed) cpu->nn->pack(m->rows, m->columns, m->b, packed);
     base_free(m->b);
     cpu->bytes += (int64_t)(n * sizeof *packed);
     *packed_out = packed;

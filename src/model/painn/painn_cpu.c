@@ -463,7 +463,8 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
 {
     const painn_cpu *c = (const painn_cpu *)backend;
     int64_t F = c->F, layers = c->parameters.n_layers, per_atom = (17 * layers - 7 + 12) * F;
-    int64_t weights = layers * (2 * 17 * F * F + (int64_t)c->slice * F / NN_PAD) + 4 * F * c->parameters.n_species;
+    int64_t weights = layers * (2 * 17 * (int64_t)c->nn->packed_floats(c->F, c->F) + (int64_t)c->slice * F / NN_PAD) +
+                      4 * F * c->parameters.n_species;
     *bytes = 4 * ((int64_t)c->atom_capacity * per_atom + weights + (int64_t)c->scratch_floats * c->n_threads) +
              (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * NN_PAD) +
              (int64_t)(16 + sizeof(painn_pair)) * (int64_t)c->incoming_capacity + 4 * (int64_t)c->x_bar_capacity +
@@ -517,7 +518,10 @@ mlff_status painn_cpu_create(const mlff_model *model, const cpu_options *options
     if (!c) return MLFF_ERR_MEMORY;
     c->backend = (model_backend){.compute = compute, .info = info, .destroy = destroy};
     c->parameters = *(const painn_parameters *)model->parameters;
-    c->nn = nn_kernels_get(options->path);
+    if (!(c->nn = cpu_products(options))) {
+        status = MLFF_ERR_UNSUPPORTED;
+        goto done;
+    }
     c->painn = painn_kernels_get(options->path);
     c->n_threads = options->n_threads < TEAM_MAX ? options->n_threads : TEAM_MAX;
     c->F = nn_padded(c->parameters.n_features);

@@ -31,8 +31,8 @@ static mlff_status pack(const nn_kernels *nn, const float *w, int out_blocks, in
     int rows = out_blocks * nn_padded(out), columns = in_blocks * nn_padded(in);
     float *plain = padded(w, out_blocks, out, in_blocks, in, false), *turned = padded(w, out_blocks, out, in_blocks, in, true);
     if (!plain || !turned) goto done;
-    if (!(*forward = base_alloc((size_t)rows * columns, sizeof **forward, "weights"))) goto done;
-    if (!(*back = base_alloc((size_t)rows * columns, sizeof **back, "weights"))) goto done;
+    if (!(*forward = base_alloc(nn->packed_floats(columns, rows), sizeof **forward, "weights"))) goto done;
+    if (!(*back = base_alloc(nn->packed_floats(rows, columns), sizeof **back, "weights"))) goto done;
     nn->pack(columns, rows, turned, *forward);
     nn->pack(rows, columns, plain, *back);
     status = MLFF_OK;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // callable.c: a callable of an evaluator; only mlff.h is used.
 
+#include <string.h>
+
 #include "profile/profile.h"
 
 typedef struct evaluator_callable {
@@ -116,7 +118,9 @@ int callable_ceiling_threads(const mlff_callable *callable)
     mlff_evaluator_info info;
     if (callable->step != evaluator_step) return 0;
     mlff_evaluator_info_get(((const evaluator_callable *)callable->context)->evaluator, &info);
-    return info.device.kind == MLFF_CPU && info.precision != MLFF_FLOAT64 ? info.n_threads : 0;
+    const bool vectors =
+        info.precision == MLFF_FLOAT32 && strcmp(info.cpu_path, "amx") != 0; // what is measured multiplies vectors
+    return info.device.kind == MLFF_CPU && vectors ? info.n_threads : 0;
 }
 
 static unsigned properties_of(const mlff_model *model)

@@ -131,7 +131,7 @@ static mlff_status create_backend(mlff_trainer *t)
     if (wanted.precision == MLFF_PRECISION_DEFAULT) wanted.precision = MLFF_FLOAT32;
     if (wanted.device.kind == MLFF_CPU) {
         wanted.n_threads = team_size(wanted.n_threads);
-        MLFF_TRY(cpu_path_choose(NULL, &wanted.cpu_path));
+        MLFF_TRY(cpu_path_choose(NULL, false, &wanted.cpu_path));
     }
     MLFF_TRY(architecture->create_train_backend(t->model, &wanted, &t->backend));
     MLFF_TRY(t->backend->set_data(t->backend, t->set));

@@ -412,7 +412,7 @@ mlff_status painn_train_cpu_create(const mlff_model *model, const train_backend_
     c->packed = -1;
     c->parameters = *(const painn_parameters *)model->parameters;
     c->activation = (enum nn_activation)c->parameters.activation;
-    c->nn = nn_kernels_get(options->cpu_path);
+    c->nn = nn_kernels_get(cpu_vector_path(options->cpu_path), NN_FLOAT32); // weights are packed again in each step
     c->gradient = nn_gradient_kernels_get(options->cpu_path);
     c->painn = painn_kernels_get(options->cpu_path);
     c->train = painn_train_kernels_get(options->cpu_path);
