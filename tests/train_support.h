@@ -78,7 +78,7 @@ SUPPORT train_backend *train_support_backend(const mlff_model *model, mlff_preci
 {
     train_backend_options options = {.precision = precision, .n_threads = n_threads};
     train_backend *backend;
-    assert_ok(cpu_path_choose(path, &options.cpu_path));
+    assert_ok(cpu_path_choose(path, false, &options.cpu_path));
     assert_ok(model->architecture->create_train_backend(model, &options, &backend));
     return backend;
 }

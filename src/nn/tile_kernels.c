@@ -26,13 +26,14 @@ extern const nn_kernels SIMD_SYMBOL(nn_tile_kernels)[];
 
 #define TILES_INLINE TILES static inline __attribute__((always_inline))
 
-enum { MAX_PARTS = 3, ROW_TILES = 6, ROWS = ROW_TILES * TILE_ROWS, MAX_STEPS = 24, BLOCK = 16, TILE = TILE_ROWS * TILE_TERMS };
-
-// Tiles of terms that rows of a are split for at a time: 8, 12 or 24, so that what is split takes 144 KB.
-static inline int steps_of(int parts)
-{
-    return MAX_STEPS / parts;
-}
+enum {
+    MAX_PARTS = 3,
+    ROW_TILES = 6,
+    MAX_STEPS = 24,
+    MAX_TILES = ROW_TILES * MAX_STEPS,
+    BLOCK = 16,
+    TILE = TILE_ROWS * TILE_TERMS
+};
 
 static int blocks_of(int k)
 {
@@ -80,13 +81,18 @@ typedef struct step {
     int column, first, width, block;
 } step;
 
-// A part of rows of a in tiles: [parts][ROW_TILES][MAX_STEPS / parts][16][32].
-static uint16_t *tile_of(uint16_t *tiles, int parts, int part, int row_tile, int at)
+// Rows of a in parts, in tiles [parts][row_tiles][max_steps][16][32], of at most MAX_TILES (144 KB).
+typedef struct split_rows {
+    uint16_t *tiles;
+    int row_tiles, max_steps;
+} split_rows;
+
+static inline uint16_t *tile_of(const split_rows *a, int part, int row_tile, int at)
 {
-    return tiles + ((size_t)(part * ROW_TILES + row_tile) * (size_t)steps_of(parts) + (size_t)at) * TILE;
+    return a->tiles + ((size_t)(part * a->row_tiles + row_tile) * (size_t)a->max_steps + (size_t)at) * TILE;
 }
 
-TILES_INLINE void split_row(const int parts, int n_steps, const step *steps, const float *a, uint16_t *tiles, int row)
+TILES_INLINE void split_row(const int parts, int n_steps, const step *steps, const float *a, const split_rows *to, int row)
 {
     for (int s = 0; s < n_steps; s++) {
         float copy[TILE_TERMS] = {0};
@@ -97,27 +103,22 @@ TILES_INLINE void split_row(const int parts, int n_steps, const step *steps, con
         }
         tile_part rest = tile_part_load(from);
         for (int part = 0; part < parts; part++) {
-            uint16_t *to = tile_of(tiles, parts, part, row / TILE_ROWS, s) + (size_t)(row % TILE_ROWS) * TILE_TERMS;
-            rest = tile_part_take(rest, part + 1 == parts, to);
+            uint16_t *numbers = tile_of(to, part, row / TILE_ROWS, s) + (size_t)(row % TILE_ROWS) * TILE_TERMS;
+            rest = tile_part_take(rest, part + 1 == parts, numbers);
         }
     }
 }
 
-TILES_INLINE void split(const int parts, int m, int n_steps, const step *steps, const float *a, int lda, uint16_t *tiles)
+TILES_INLINE void split(const int parts, int m, int n_steps, const step *steps, const float *a, int lda, const split_rows *to)
 {
-    for (int row = 0; row < m; row++) split_row(parts, n_steps, steps, a + (size_t)row * (size_t)lda, tiles, row);
-    for (int row = m; row % TILE_ROWS; row++)
-        for (int part = 0; part < parts; part++)
-            for (int s = 0; s < n_steps; s++)
-                memset(tile_of(tiles, parts, part, row / TILE_ROWS, s) + (size_t)(row % TILE_ROWS) * TILE_TERMS, 0,
-                       sizeof *tiles * TILE_TERMS);
+    for (int row = 0; row < m; row++) split_row(parts, n_steps, steps, a + (size_t)row * (size_t)lda, to, row);
 }
 
 // ---- products ---------------------------------------------------------------------------------------------------------
 
 // What is multiplied by the registers: tiles of rows from `row_tile`, columns of 16 from `b`.
 typedef struct operands {
-    uint16_t *a;
+    split_rows a;
     int row_tile, n_steps;
     const step *steps;
     const uint16_t *b;
@@ -138,8 +139,8 @@ TILES_INLINE void multiply_two(const int parts, const int columns, const operand
     for (int i = 0; i < n_products[parts - 1]; i++) {
         const int part_a = order[parts - 1][i][0], part_b = order[parts - 1][i][1];
         if (i == 0 || part_a != order[parts - 1][i - 1][0]) {
-            tile_load(4, tile_of(o->a, parts, part_a, o->row_tile, s), 64);
-            tile_load(5, tile_of(o->a, parts, part_a, o->row_tile + 1, s), 64);
+            tile_load(4, tile_of(&o->a, part_a, o->row_tile, s), 64);
+            tile_load(5, tile_of(&o->a, part_a, o->row_tile + 1, s), 64);
         }
         if (i == 0 || part_b != order[parts - 1][i - 1][1]) {
             tile_load(6, at + (size_t)part_b * o->part_size, 64);
@@ -170,31 +171,61 @@ TILES_INLINE void multiply_one(const int parts, const int columns, const operand
 {
     const uint16_t *at = o->b + (size_t)o->steps[s].block * BLOCK * TILE_SUMS;
     const size_t column = (size_t)parts * o->part_size;
-    tile_load(4, tile_of(o->a, parts, 0, o->row_tile, s), 64);
-    if (parts > 1) tile_load(5, tile_of(o->a, parts, 1, o->row_tile, s), 64);
-    if (parts > 2) tile_load(6, tile_of(o->a, parts, 2, o->row_tile, s), 64);
+    tile_load(4, tile_of(&o->a, 0, o->row_tile, s), 64);
+    if (parts > 1) tile_load(5, tile_of(&o->a, 1, o->row_tile, s), 64);
+    if (parts > 2) tile_load(6, tile_of(&o->a, 2, o->row_tile, s), 64);
     MULTIPLY_COLUMN(0)
     if (columns > 1) MULTIPLY_COLUMN(1)
     if (columns > 2) MULTIPLY_COLUMN(2)
     if (columns > 3) MULTIPLY_COLUMN(3)
 }
 
-// The number that a sum starts with, and where it goes, of one of the tiles of rows and of columns.
+// What sums start with, and what becomes of them: c = a b + bias; c continued with more columns of a; or c += a b, rounded once.
+enum start { SET, CONTINUE, ADD };
+
+typedef struct result {
+    enum start start;
+    const float *bias;
+    float *c;
+    int ldc;
+} result;
+
+static inline float *sum_of(const result *to, int row, int column)
+{
+    return to->c + (size_t)row * TILE_ROWS * (size_t)to->ldc + column * TILE_SUMS;
+}
+
 #define BEGIN_SUM(sum, row, column)                                                                                              \
     {                                                                                                                            \
-        if (accumulate)                                                                                                          \
-            tile_load(sum, c + (size_t)(row)*TILE_ROWS * (size_t)ldc + (column)*TILE_SUMS, sizeof(float) * (size_t)ldc);         \
-        else if (bias)                                                                                                           \
-            tile_load(sum, bias + (column)*TILE_SUMS, 0); /* the same for all rows */                                            \
+        if (to->start == CONTINUE)                                                                                               \
+            tile_load(sum, sum_of(to, row, column), sizeof(float) * (size_t)to->ldc);                                            \
+        else if (to->bias)                                                                                                       \
+            tile_load(sum, to->bias + (column)*TILE_SUMS, 0); /* the same for all rows */                                        \
         else                                                                                                                     \
             tile_zero(sum);                                                                                                      \
     }
 #define END_SUM(sum, row, column)                                                                                                \
-    tile_store(sum, c + (size_t)(row)*TILE_ROWS * (size_t)ldc + (column)*TILE_SUMS, sizeof(float) * (size_t)ldc);
+    {                                                                                                                            \
+        if (to->start == ADD) {                                                                                                  \
+            tile_store(sum, sums, sizeof(float) * TILE_SUMS);                                                                    \
+            add_tile(m, sums, sum_of(to, row, column), to->ldc);                                                                 \
+        } else {                                                                                                                 \
+            tile_store(sum, sum_of(to, row, column), sizeof(float) * (size_t)to->ldc);                                           \
+        }                                                                                                                        \
+    }
 
-TILES_INLINE void two_tiles(const int parts, const int columns, const operands *o, const float *bias, float *c, int ldc,
-                            int accumulate)
+// c += sums, of m rows.
+static inline void add_tile(int m, const float *sums, float *c, int ldc)
 {
+    typedef float vector __attribute__((vector_size(64), aligned(64), may_alias));
+    tile_fence();
+    for (int row = 0; row < m; row++) *(vector *)(c + (size_t)row * (size_t)ldc) += *(const vector *)(sums + row * TILE_SUMS);
+}
+
+TILES_INLINE void two_tiles(const int parts, const int columns, const operands *o, const result *to)
+{
+    enum { m = TILE_ROWS };
+    float sums[TILE_ROWS * TILE_SUMS] __attribute__((aligned(64)));
     BEGIN_SUM(0, 0, 0)
     BEGIN_SUM(1, 1, 0)
     if (columns == 2) BEGIN_SUM(2, 0, 1)
@@ -206,9 +237,9 @@ TILES_INLINE void two_tiles(const int parts, const int columns, const operands *
     if (columns == 2) END_SUM(3, 1, 1)
 }
 
-TILES_INLINE void one_tile(const int parts, const int columns, const operands *o, const float *bias, float *c, int ldc,
-                           int accumulate)
+TILES_INLINE void one_tile(const int parts, const int columns, const operands *o, int m, const result *to)
 {
+    float sums[TILE_ROWS * TILE_SUMS] __attribute__((aligned(64)));
     BEGIN_SUM(0, 0, 0)
     if (columns > 1) BEGIN_SUM(1, 0, 1)
     if (columns > 2) BEGIN_SUM(2, 0, 2)
@@ -221,41 +252,65 @@ TILES_INLINE void one_tile(const int parts, const int columns, const operands *o
 }
 
 // Pairs of tiles of rows by all columns, two at a time.
-TILES_INLINE void rows_in_pairs(const int parts, int n_tiles, int n, operands o, const float *bias, float *c, int ldc,
-                                int accumulate)
+TILES_INLINE void rows_in_pairs(const int parts, int n_tiles, int n, operands o, result to)
 {
+    float *c = to.c;
     for (int column = 0; column < n; column += 2 * TILE_SUMS, o.b += 2 * (size_t)parts * o.part_size) {
-        const float *start = bias ? bias + column : NULL;
         for (o.row_tile = 0; o.row_tile < n_tiles; o.row_tile += 2) {
-            float *out = c + (size_t)o.row_tile * TILE_ROWS * (size_t)ldc + column;
+            to.c = c + (size_t)o.row_tile * TILE_ROWS * (size_t)to.ldc + column;
             if (n - column > TILE_SUMS)
-                two_tiles(parts, 2, &o, start, out, ldc, accumulate);
+                two_tiles(parts, 2, &o, &to);
             else
-                two_tiles(parts, 1, &o, start, out, ldc, accumulate);
+                two_tiles(parts, 1, &o, &to);
         }
+        if (to.bias) to.bias += 2 * TILE_SUMS;
     }
 }
 
-// One tile of rows by all columns.
-TILES_INLINE void rows_of_one(const int parts, int n, operands o, const float *bias, float *c, int ldc, int accumulate)
+// One tile of m rows by all columns.
+TILES_INLINE void rows_of_one(const int parts, int m, int n, operands o, result to)
 {
     for (int column = 0; column < n; column += 4 * TILE_SUMS, o.b += 4 * (size_t)parts * o.part_size) {
-        const float *start = bias ? bias + column : NULL;
         switch ((n - column) / TILE_SUMS) {
-        case 1: one_tile(parts, 1, &o, start, c + column, ldc, accumulate); break;
-        case 2: one_tile(parts, 2, &o, start, c + column, ldc, accumulate); break;
-        case 3: one_tile(parts, 3, &o, start, c + column, ldc, accumulate); break;
-        default: one_tile(parts, 4, &o, start, c + column, ldc, accumulate); break;
+        case 1: one_tile(parts, 1, &o, m, &to); break;
+        case 2: one_tile(parts, 2, &o, m, &to); break;
+        case 3: one_tile(parts, 3, &o, m, &to); break;
+        default: one_tile(parts, 4, &o, m, &to); break;
+        }
+        to.c += 4 * TILE_SUMS;
+        if (to.bias) to.bias += 4 * TILE_SUMS;
+    }
+}
+
+// Rows that have been split, by all matrices.
+TILES_INLINE void rows_by_blocks(const int parts, int m, int n_blocks, const nn_block *blocks, operands o, result to)
+{
+    const int paired = m / (2 * TILE_ROWS) * 2;
+    float *c = to.c;
+    if (paired) tile_begin(TILE_ROWS);
+    for (const nn_block *b = blocks; paired && b < blocks + n_blocks; b++) {
+        o.b = (const uint16_t *)b->packed;
+        to.c = c + b->column;
+        rows_in_pairs(parts, paired, b->n, o, to);
+    }
+    for (o.row_tile = paired; o.row_tile * TILE_ROWS < m; o.row_tile++) {
+        const int done = o.row_tile * TILE_ROWS, left = m - done < TILE_ROWS ? m - done : TILE_ROWS;
+        tile_begin(left);
+        for (const nn_block *b = blocks; b < blocks + n_blocks; b++) {
+            o.b = (const uint16_t *)b->packed;
+            to.c = c + (size_t)done * (size_t)to.ldc + b->column;
+            rows_of_one(parts, left, b->n, o, to);
         }
     }
+    tile_fence();
 }
 
 // The next columns of a, from run `*run` and its row `*at` of b on. Tiles of b begin at multiples of 32 rows, so that the bits of a sum do not
 // depend on which of the other rows are left out.
-static int next_steps(int parts, int n_runs, const nn_rows *runs, int *run, int *at, int *column, step *steps)
+static int next_steps(int max_steps, int n_runs, const nn_rows *runs, int *run, int *at, int *column, step *steps)
 {
     int n = 0;
-    while (n < steps_of(parts) && *run < n_runs) {
+    while (n < max_steps && *run < n_runs) {
         const int row = runs[*run].first + *at, first = row % TILE_TERMS, left = runs[*run].count - *at;
         const int width = left < TILE_TERMS - first ? left : TILE_TERMS - first;
         steps[n++] = (step){*column, first, width, (row - first) / BLOCK};
@@ -269,35 +324,38 @@ static int next_steps(int parts, int n_runs, const nn_rows *runs, int *run, int 
     return n;
 }
 
+// Tiles of terms for which rows of a are split at a time, and rows: all terms where c += a b, so that this rounds as a sum and an addition do.
+static void choose_split(int parts, int accumulate, int n_runs, const nn_rows *runs, split_rows *a)
+{
+    int all = 0;
+    a->row_tiles = ROW_TILES;
+    a->max_steps = MAX_STEPS / parts;
+    for (int r = 0; r < n_runs; r++) all += runs[r].count / TILE_TERMS + 2;
+    if (!accumulate || all <= a->max_steps || all * parts > MAX_TILES) return;
+    a->max_steps = all;
+    a->row_tiles = MAX_TILES / (all * parts);
+    if (a->row_tiles > 1) a->row_tiles -= a->row_tiles % 2;
+}
+
 TILES_INLINE void product_of_parts(const int parts, int m, int k, int n_runs, const nn_rows *runs, int n_blocks,
                                    const nn_block *blocks, const float *a, int lda, const float *bias, float *c, int ldc,
                                    int accumulate)
 {
-    uint16_t tiles[MAX_STEPS * ROW_TILES * TILE] __attribute__((aligned(64)));
-    step steps[MAX_STEPS];
-    operands o = {.a = tiles, .steps = steps, .part_size = (size_t)blocks_of(k) * BLOCK * TILE_SUMS};
-    for (int row = 0; row < m; row += ROWS, a += (size_t)ROWS * (size_t)lda, c += (size_t)ROWS * (size_t)ldc) {
-        const int n_rows = m - row < ROWS ? m - row : ROWS, paired = n_rows / (2 * TILE_ROWS) * 2;
+    uint16_t tiles[MAX_TILES * TILE] __attribute__((aligned(64)));
+    step steps[MAX_TILES];
+    operands o = {.a = {.tiles = tiles}, .steps = steps, .part_size = (size_t)blocks_of(k) * BLOCK * TILE_SUMS};
+    choose_split(parts, accumulate, n_runs, runs, &o.a);
+    const int rows = o.a.row_tiles * TILE_ROWS;
+    for (int row = 0; row < m; row += rows, a += (size_t)rows * (size_t)lda, c += (size_t)rows * (size_t)ldc) {
+        const int n_rows = m - row < rows ? m - row : rows;
         int run = 0, at = 0, column = 0;
-        for (bool first = true; (o.n_steps = next_steps(parts, n_runs, runs, &run, &at, &column, steps)) > 0; first = false) {
-            const float *start = first ? bias : NULL;
-            const int adds = accumulate || !first;
-            split(parts, n_rows, o.n_steps, steps, a, lda, tiles);
+        result to = {accumulate ? ADD : SET, bias, c, ldc};
+        while ((o.n_steps = next_steps(o.a.max_steps, n_runs, runs, &run, &at, &column, steps)) > 0) {
+            split(parts, n_rows, o.n_steps, steps, a, lda, &o.a);
             tile_fence();
-            if (paired) tile_begin(TILE_ROWS);
-            for (const nn_block *b = blocks; paired && b < blocks + n_blocks; b++) {
-                o.b = (const uint16_t *)b->packed;
-                rows_in_pairs(parts, paired, b->n, o, start, c + b->column, ldc, adds);
-            }
-            for (o.row_tile = paired; o.row_tile * TILE_ROWS < n_rows; o.row_tile++) {
-                const int done = o.row_tile * TILE_ROWS, left = n_rows - done < TILE_ROWS ? n_rows - done : TILE_ROWS;
-                tile_begin(left);
-                for (const nn_block *b = blocks; b < blocks + n_blocks; b++) {
-                    o.b = (const uint16_t *)b->packed;
-                    rows_of_one(parts, b->n, o, start, c + (size_t)done * (size_t)ldc + b->column, ldc, adds);
-                }
-            }
-            tile_fence();
+            rows_by_blocks(parts, n_rows, n_blocks, blocks, o, to);
+            to.bias = NULL;
+            if (!accumulate) to.start = CONTINUE;
         }
     }
     tile_end();

@@ -48,7 +48,7 @@ static void read_all(void)
 {
     const char *path = NULL;
     char found[256];
-    fuzz_demand_text(cpu_path_choose(NULL, &path));
+    fuzz_demand_text(cpu_path_choose(NULL, false, &path));
     const int n_threads = team_default_size();
     fuzz_demand(n_threads >= 1 && n_threads <= TEAM_MAX, "threads are in their range");
     fuzz_demand_text(mlff_model_find("b", found, sizeof found));

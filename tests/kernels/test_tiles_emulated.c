@@ -130,6 +130,12 @@ static void test_rows_and_blocks(void **state)
         }
         base_free(second);
         base_free(both);
+
+        // c += a b rounds as the sum and an addition do, as parts of it that are summed apart.
+        nn->product(ROWS, N, K, x.a, K, x.packed, NULL, x.d, N, 0);
+        for (int i = 0; i < ROWS * N; i++) x.d[i] += (x.c[i] = x.a[i]);
+        nn->product(ROWS, N, K, x.a, K, x.packed, NULL, x.c, N, 1);
+        assert_memory_equal(x.c, x.d, sizeof(float) * ROWS * N);
     }
     release(&x);
 }

@@ -10,8 +10,9 @@
 static const struct {
     const char *setting, *precision, *device;
 } modes[] = {
-    {"float64:cpu", "float64", "CPU"},  {"float32:cpu", "float32", "CPU"}, {"bf16:cpu", "bf16", "CPU"},
-    {"float32:cuda", "float32", "GPU"}, {"tf32:cuda", "tf32", "GPU"},      {"bf16:cuda", "bf16", "GPU"},
+    {"float64:cpu", "float64", "CPU"}, {"float32:cpu", "float32", "CPU"},  {"tf32:cpu", "tf32", "CPU"},
+    {"bf16:cpu", "bf16", "CPU"},       {"float32:cuda", "float32", "GPU"}, {"tf32:cuda", "tf32", "GPU"},
+    {"bf16:cuda", "bf16", "GPU"},
 };
 enum { N_MODES = sizeof modes / sizeof *modes };
 
