@@ -159,7 +159,7 @@ typedef struct mlff_evaluator_options {
     mlff_precision precision; /* MLFF_PRECISION_DEFAULT */
     double skin_angstrom;     /* of its own neighbor list; 0.5; 0 rebuilds at each call */
     int n_threads;            /* CPU; 0: all cores this process may use */
-    const char *cpu_path;     /* one of mlff_cpu_paths(); NULL: MLFF_CPU or the best for the model and the precision */
+    const char *cpu_path;     /* one of mlff_cpu_paths(); NULL: MLFF_CPU or the best for the precision */
     const mlff_halo *halo;    /* NULL: none. Fixed for the evaluator's life, copied */
     const char *members;      /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
     /* Several devices of one kind, in place of `device`; read at creation. One system is divided among them in space, with exact

@@ -91,8 +91,8 @@ MLFF_API void mlff_device_release(mlff_device device, void *memory);
 MLFF_API mlff_status mlff_device_copy(mlff_device device, void *to, const void *from, size_t bytes);
 
 /* Fast paths of the CPU that this build has and this machine runs, best first, NULL-terminated:
- * "avx512", "amx", "avx2", "portable". Static. "amx" is "avx512" with products of matrices by AMX tiles; the best for models with wide
- * layers (Orb), and the only one for tf32. The environment variable MLFF_CPU forces one. */
+ * "avx512", "amx", "avx2", "portable". Static. "amx" is "avx512" with products of matrices by AMX tiles, and is used for tf32 and bf16; in
+ * float32 it is faster for large systems and slower for small ones. The environment variable MLFF_CPU forces one. */
 MLFF_API const char *const *mlff_cpu_paths(void);
 
 #ifdef __cplusplus

@@ -183,7 +183,6 @@ struct model_architecture {
     const char *name, *title, *reference;
     size_t parameters_bytes; /* of model->parameters, checked against the plugin's */
     bool cpu_bfloat16;       /* runs with products of bfloat16 on the CPU too, where the processor has them */
-    bool cpu_tiles;          /* layers are so wide that AMX makes float32 faster for systems of any size */
     bool ensemble;           /* its models have members (n_members, possibly 1) that can be run one by one */
     /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
     mlff_status (*load)(mlff_model *model);

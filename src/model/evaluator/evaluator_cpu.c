@@ -72,7 +72,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s has no bf16 on the CPU; use float32 or float64 there",
                          model->architecture->title);
     options->n_threads = team_size(options->n_threads);
-    const bool tiled = options->precision == MLFF_TF32 || options->precision == MLFF_BF16 || model->architecture->cpu_tiles;
+    const bool tiled = options->precision == MLFF_TF32 || options->precision == MLFF_BF16;
     MLFF_TRY(cpu_path_choose(options->cpu_path, tiled, &options->cpu_path));
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
     e->model = model;
