@@ -8,7 +8,7 @@
 #include "support.h"
 #include "train/fitting/train_set.h"
 
-enum { TRAIN_FRAMES_MAX = 1280 };
+enum { TRAIN_FRAMES_MAX = 4096 };
 
 typedef struct train_frames {
     int64_t n;
