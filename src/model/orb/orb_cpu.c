@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// orb_cpu.c: Orb in float32 on the CPU, with products in float32 or bfloat16. The equations: README.md of this folder; norms and sums over
+// orb_cpu.c: Orb in float32 on the CPU, with products in a precision of nn.h. The equations: README.md of this folder; norms and sums over
 // edges: nn/segment.h.
 //
 // A thread has a range of edges and a range of atoms, and takes blocks of ORB_BLOCK rows through a whole network, so that hidden
