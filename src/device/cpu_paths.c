@@ -48,7 +48,8 @@ static bool find_bfloat16(void)
     return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
 }
 
-// Whether there are AMX tiles of bfloat16 and this process may use them: Linux grants their registers, of 8 KB, on request (arch_prctl, since version 5.16).
+// Whether there are AMX tiles of bfloat16 and this process may use them: Linux grants their registers, of 8 KB, on request (arch_prctl, since
+// version 5.16).
 static bool find_tiles(void)
 {
 #if defined(__linux__)

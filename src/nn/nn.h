@@ -29,8 +29,8 @@ typedef struct nn_block {
 typedef size_t nn_packed_floats(int k, int n);
 /* Copies the k × n matrix b[k][n] into the order in which a product reads it; n is a multiple of NN_PAD. */
 typedef void nn_pack(int k, int n, const float *b, float *packed);
-/* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += a b, the rounded sum (of some hundred terms each, in parts, above 1536); the order of each sum is that of k, whatever m is, so a row's bits do
- * not depend on other rows. */
+/* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += a b, where a b is rounded first (on "amx" up to k = 1536). The order of each
+ * sum is that of k, whatever m is, so a row's bits do not depend on other rows. */
 typedef void nn_product(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
                         int accumulate);
 

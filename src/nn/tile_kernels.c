@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 // tile_kernels.c: products of matrices by AMX tiles (tiles.h), with numbers in one, two or three parts of bfloat16.
 //
-// x = x₀ + x₁ + x₂, each part the rest rounded to the nearest bfloat16 (8 bits of significand), so that |xᵢ| ≤ 2⁻⁹ⁱ |x|. A product of two numbers is the
-// sum of the products of parts of orders that add up to less than the number of parts,
+// x = x₀ + x₁ + x₂, each part the rest rounded to the nearest bfloat16 (8 bits of significand), so that |xᵢ| ≤ 2⁻⁹ⁱ |x|. A product of two
+// numbers is the sum of the products of parts of orders that add up to less than the number of parts,
 //   1 part:  x₀y₀                                   operands of 8 bits
 //   2 parts: x₁y₀ + x₀y₁ + x₀y₀                     16 bits: |error| ≤ 3 · 2⁻¹⁸ |xy|
 //   3 parts: x₂y₀ + x₁y₀ + x₁y₁ + x₀y₁ + x₀y₂ + x₀y₀   24 bits, those of float32
-// with the largest last. Every sum is in float32, in parts of 32 terms.
+// Every sum is in float32, in parts of 32 terms.
 //
-// b lies in columns of 16, for each part in blocks of 16 rows [8][16][2]: two blocks in a row are a tile. Rows of a are split into parts for some hundred
-// columns at a time, in tiles, which stay in the second cache. Two tiles of rows by two of columns, or one by four, are summed in registers.
+// b lies in columns of 16, for each part in blocks of 16 rows [8][16][2]: two blocks in a row are a tile. Rows of a are split into parts for
+// some hundred columns at a time, in tiles, which stay in the second cache. Two tiles of rows by two of columns, or one by four, are summed
+// in registers.
 #include "nn/nn.h"
 #include "nn/simd.h"
 
@@ -125,7 +126,7 @@ typedef struct operands {
     size_t part_size; // of b, a column of 16
 } operands;
 
-// Orders of products of parts, of a and of b: the one of the largest parts last, or once more than it need be read.
+// Products of parts of a and of b, one after the other, in an order in which few tiles are loaded again.
 static const signed char order[MAX_PARTS][6][2] = {
     {{0, 0}}, {{1, 0}, {0, 0}, {0, 1}}, {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}}};
 static const int n_products[MAX_PARTS] = {1, 3, 6};
@@ -330,7 +331,7 @@ static void choose_split(int parts, int accumulate, int n_runs, const nn_rows *r
     int all = 0;
     a->row_tiles = ROW_TILES;
     a->max_steps = MAX_STEPS / parts;
-    for (int r = 0; r < n_runs; r++) all += runs[r].count / TILE_TERMS + 2;
+    for (int r = 0; r < n_runs; r++) all += (runs[r].first % TILE_TERMS + runs[r].count + TILE_TERMS - 1) / TILE_TERMS;
     if (!accumulate || all <= a->max_steps || all * parts > MAX_TILES) return;
     a->max_steps = all;
     a->row_tiles = MAX_TILES / (all * parts);

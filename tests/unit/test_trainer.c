@@ -238,6 +238,10 @@ static mlff_status fit(const mlff_model *student, const mlff_dataset *data, cons
         fit.history = in_folder("a.jsonl");
     }
     mlff_status status = mlff_trainer_fit(trainer, validation, &fit, model_out);
+    if (status != MLFF_OK) { // the best so far is the caller's
+        mlff_model_destroy(*model_out);
+        *model_out = NULL;
+    }
     mlff_trainer_destroy(trainer);
     return status;
 }

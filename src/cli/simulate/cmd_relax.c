@@ -117,7 +117,7 @@ static mlff_status write_finished(relaxing *run, size_t most)
         show(run, e);
         entry_free(e);
     }
-    memmove(run->entries, run->entries + n, (n_held - n) * sizeof *run->entries);
+    if (n) memmove(run->entries, run->entries + n, (n_held - n) * sizeof *run->entries);
     return run->writing;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* orb_cpu.h: Orb in float32 on the CPU, with products in a precision of nn.h: packed weights and buffers, shared by orb_cpu*.c. Widths are
- * padded to NN_PAD:
- * F features, H hidden, D edge inputs. */
+ * padded to NN_PAD: F features, H hidden, D edge inputs. */
 #ifndef ORB_CPU_H
 #define ORB_CPU_H
 
