@@ -136,9 +136,11 @@ test_json_documents() {
         is "$(tail -c 2 out | od -An -c | tr -d ' ')" '}\n' "the end of what $line prints"
     done
     # A command that gets --json is tested here.
+    printf '%s\n' "${lines[@]}" >lines
     for command in $commands; do
-        "$mlff" "$command" --help | grep -q '^ *--json ' || continue
-        printf '%s\n' "${lines[@]}" | grep -q "^$command" || fail "what $command --json prints is not tested"
+        "$mlff" "$command" --help >help
+        grep -q '^ *--json ' help || continue
+        grep -q "^$command" lines || fail "what $command --json prints is not tested"
     done
 }
 
