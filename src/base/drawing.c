@@ -117,20 +117,25 @@ void drawing_end(base_text *page)
     base_text_add(page, "</svg></figure>");
 }
 
+// At places `at`, or where that is NULL at equal steps.
+static void polyline(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, const double *at,
+                     double step, const double *value, int n)
+{
+    base_text_add(page, "<polyline class=\"%s\" points=\"", kind);
+    for (int k = 0; k < n; k++) base_text_add(page, "%.1f,%.1f ", x_of(x, at ? at[k] : x->low + k * step), y_of(y, value[k]));
+    base_text_add(page, "\"/>");
+}
+
 void drawing_line(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, double step,
                   const double *value, int n)
 {
-    base_text_add(page, "<polyline class=\"%s\" points=\"", kind);
-    for (int k = 0; k < n; k++) base_text_add(page, "%.1f,%.1f ", x_of(x, x->low + k * step), y_of(y, value[k]));
-    base_text_add(page, "\"/>");
+    polyline(page, x, y, kind, NULL, step, value, n);
 }
 
 void drawing_curve(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, const double *at,
                    const double *value, int n)
 {
-    base_text_add(page, "<polyline class=\"%s\" points=\"", kind);
-    for (int k = 0; k < n; k++) base_text_add(page, "%.1f,%.1f ", x_of(x, at[k]), y_of(y, value[k]));
-    base_text_add(page, "\"/>");
+    polyline(page, x, y, kind, at, 0, value, n);
 }
 
 void drawing_point(base_text *page, const drawing_axis *x, const drawing_axis *y, double at_x, double at_y, const char *label)

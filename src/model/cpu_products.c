@@ -4,20 +4,19 @@
 #include "model.h"
 #include "nn/nn.h"
 
-const nn_kernels *cpu_products(const cpu_options *options)
+mlff_status cpu_products(const cpu_options *options, const nn_kernels **nn_out)
 {
     const enum nn_precision precision = options->precision == MLFF_TF32   ? NN_TF32
                                         : options->precision == MLFF_BF16 ? NN_BF16
                                                                           : NN_FLOAT32;
-    const nn_kernels *nn = nn_kernels_get(options->path, precision);
-    if (nn) return nn;
+    *nn_out = nn_kernels_get(options->path, precision);
+    if (*nn_out) return MLFF_OK;
     if (precision == NN_TF32)
-        mlff_fail(MLFF_ERR_UNSUPPORTED,
-                  "tf32 is a fast mode of GPUs and of processors with AMX (path amx, not %s); on the CPU use float32 or float64",
-                  options->path);
-    else
-        mlff_fail(MLFF_ERR_UNSUPPORTED,
-                  "bf16 on the CPU takes AVX-512 with products of bfloat16 (AVX512-BF16) or AMX, which %s lacks; use float32",
-                  cpu_has_bfloat16() ? options->path : "this processor");
-    return NULL;
+        return mlff_fail(
+            MLFF_ERR_UNSUPPORTED,
+            "tf32 is a fast mode of GPUs and of processors with AMX (path amx, not %s); on the CPU use float32 or float64",
+            options->path);
+    return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                     "bf16 on the CPU takes AVX-512 with products of bfloat16 (AVX512-BF16) or AMX, which %s lacks; use float32",
+                     cpu_has_bfloat16() ? options->path : "this processor");
 }

@@ -16,6 +16,7 @@
 typedef struct model_architecture model_architecture;
 struct train_backend; /* model/train_backend.h */
 struct train_backend_options;
+struct nn_kernels; /* nn/nn.h */
 
 /* A named array of a model file, float32 or float64, little-endian as stored. */
 typedef struct model_tensor {
@@ -168,8 +169,8 @@ typedef struct cpu_options {
     int n_members;
 } cpu_options;
 
-/* Products in the precision wanted, on the path; NULL, with MLFF_ERR_UNSUPPORTED in the error text, where it has none such. */
-const struct nn_kernels *cpu_products(const cpu_options *options);
+/* Products in the precision wanted, on the path; MLFF_ERR_UNSUPPORTED where it has none such. */
+mlff_status cpu_products(const cpu_options *options, const struct nn_kernels **nn_out);
 
 /* One row of the registry. */
 /* A model whose weights are published: it is found by its names in the search path of models, and made with random weights by them. */

@@ -6,11 +6,11 @@
 #include "nn/gradient.h"
 #include "nn/segment.h"
 
-// The tables of a kind, and the function that finds one by its path.
+// The tables of a kind, and the function, of which `get` is the beginning, that finds one by its path.
 #if defined(__x86_64__)
 #define KERNEL_TABLES(type, get)                                                                                                 \
     extern const type type##_portable, type##_avx2, type##_avx512;                                                               \
-    static const type *get(const char *path)                                                                                     \
+    get(const char *path)                                                                                                        \
     {                                                                                                                            \
         path = cpu_vector_path(path);                                                                                            \
         return strcmp(path, "avx512") == 0 ? &type##_avx512 : strcmp(path, "avx2") == 0 ? &type##_avx2 : &type##_portable;       \
@@ -18,25 +18,15 @@
 #else
 #define KERNEL_TABLES(type, get)                                                                                                 \
     extern const type type##_portable;                                                                                           \
-    static const type *get(const char *path)                                                                                     \
+    get(const char *path)                                                                                                        \
     {                                                                                                                            \
         (void)path;                                                                                                              \
         return &type##_portable;                                                                                                 \
     }
 #endif
-KERNEL_TABLES(nn_kernels, float32_kernels)
-KERNEL_TABLES(nn_gradient_kernels, gradient_kernels)
-KERNEL_TABLES(nn_segment_kernels, segment_kernels)
-
-const nn_gradient_kernels *nn_gradient_kernels_get(const char *path)
-{
-    return gradient_kernels(path);
-}
-
-const nn_segment_kernels *nn_segment_kernels_get(const char *path)
-{
-    return segment_kernels(path);
-}
+KERNEL_TABLES(nn_kernels, static const nn_kernels *float32_kernels)
+KERNEL_TABLES(nn_gradient_kernels, const nn_gradient_kernels *nn_gradient_kernels_get)
+KERNEL_TABLES(nn_segment_kernels, const nn_segment_kernels *nn_segment_kernels_get)
 
 #if defined(__x86_64__)
 extern const nn_kernels nn_bfloat16_kernels_avx512, nn_tile_kernels_avx512[], nn_tile_kernels_portable[];

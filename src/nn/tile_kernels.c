@@ -49,7 +49,7 @@ static size_t packed_numbers(int parts, int k, int n)
     return ((size_t)parts * (size_t)blocks_of(k) * (size_t)n + TILE_SUMS) * BLOCK;
 }
 
-// The rest of x, which is rounded to bfloat16, to nearest and ties to even; x is finite.
+// x, which is finite, rounded to bfloat16, to nearest and ties to even; what that leaves takes its place.
 static uint16_t take_part(float *x)
 {
     uint32_t bits, widened;

@@ -102,7 +102,7 @@ static inline tile_part tile_part_load(const float *x)
     return part;
 }
 
-/* Rounds to bfloat16, to nearest and ties to even; what is left, where it is asked for. */
+/* Rounds to bfloat16, to nearest and ties to even, into `to`; what that leaves, unless the part is the last. */
 static inline tile_part tile_part_take(tile_part part, int is_last, uint16_t *to)
 {
     (void)is_last;

@@ -337,8 +337,10 @@ static mlff_status keep_best(training *run, const mlff_dataset *train, mlff_mode
     if (status == MLFF_OK) status = base_partial_name(run->output, partial);
     if (status != MLFF_OK) return mlff_fail(cause, "%s; nothing is kept", error);
     status = mlff_model_save(best, partial);
-    if (status != MLFF_OK) unlink(partial);
-    if (status != MLFF_OK) return mlff_fail(cause, "%s; nothing is kept: %s", error, mlff_last_error());
+    if (status != MLFF_OK) {
+        unlink(partial);
+        return mlff_fail(cause, "%s; nothing is kept: %s", error, mlff_last_error());
+    }
     return mlff_fail(cause, "%s; the best student so far, of step %" PRId64 ", is kept in %s", error, run->best_step, partial);
 }
 

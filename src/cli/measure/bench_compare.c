@@ -6,10 +6,20 @@
 #include "base/base.h"
 #include "bench.h"
 
+// A path of the CPU, whether this machine has it or not; NULL: none is named so.
+static const char *cpu_path_named(const char *word)
+{
+    static const char *const paths[] = {"avx512", "amx", "avx2", "portable"};
+    for (size_t k = 0; k < sizeof paths / sizeof *paths; k++)
+        if (strcmp(word, paths[k]) == 0) return paths[k];
+    return NULL;
+}
+
 // Takes one word off the end of "MODEL:word:word" if it is a setting; a file name may have colons of its own.
 static bool take_setting(char *spec, mlff_evaluator_options *options, mlff_status *status)
 {
     char *colon = strrchr(spec, ':'), device[16];
+    const char *path;
     int64_t threads;
     if (!colon || colon == spec) return false;
     const char *word = colon + 1;
@@ -21,14 +31,8 @@ static bool take_setting(char *spec, mlff_evaluator_options *options, mlff_statu
         options->precision = MLFF_TF32;
     } else if (strcmp(word, "bf16") == 0) {
         options->precision = MLFF_BF16;
-    } else if (strcmp(word, "avx512") == 0) {
-        options->cpu_path = "avx512";
-    } else if (strcmp(word, "amx") == 0) {
-        options->cpu_path = "amx";
-    } else if (strcmp(word, "avx2") == 0) {
-        options->cpu_path = "avx2";
-    } else if (strcmp(word, "portable") == 0) {
-        options->cpu_path = "portable";
+    } else if ((path = cpu_path_named(word))) {
+        options->cpu_path = path;
     } else if (word[0] == 't' && base_parse_int64(word + 1, &threads) && threads >= 1 && threads <= 4096) {
         options->n_threads = (int)threads;
     } else if (strcmp(word, "cpu") == 0 || strcmp(word, "cuda") == 0) {

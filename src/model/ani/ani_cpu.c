@@ -339,10 +339,7 @@ mlff_status ani_cpu_create(const mlff_model *model, const cpu_options *options, 
                                  .info = info,
                                  .destroy = destroy};
     c->parameters = model->parameters;
-    if (!(c->nn = cpu_products(options))) {
-        status = MLFF_ERR_UNSUPPORTED;
-        goto done;
-    }
+    MLFF_TRY(cpu_products(options, &c->nn));
     c->ani = ani_kernels_get(options->path);
     c->n_threads = options->n_threads < ANI_MAX_THREADS ? options->n_threads : ANI_MAX_THREADS;
     c->backend.n_members = ani_members(c->parameters, options, c->members);

@@ -380,10 +380,7 @@ mlff_status orb_cpu_create(const mlff_model *model, const cpu_options *options, 
     c->backend = (model_backend){.compute = compute, .info = info, .destroy = destroy};
     c->parameters = *(const orb_parameters *)model->parameters;
     const orb_parameters *p = &c->parameters;
-    if (!(c->nn = cpu_products(options))) {
-        status = MLFF_ERR_UNSUPPORTED;
-        goto done;
-    }
+    MLFF_TRY(cpu_products(options, &c->nn));
     c->segment = nn_segment_kernels_get(options->path);
     c->activation = p->activation == ORB_SILU ? NN_SILU : NN_SHIFTED_SOFTPLUS;
     c->F = nn_padded(p->n_features);

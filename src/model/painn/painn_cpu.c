@@ -518,10 +518,7 @@ mlff_status painn_cpu_create(const mlff_model *model, const cpu_options *options
     if (!c) return MLFF_ERR_MEMORY;
     c->backend = (model_backend){.compute = compute, .info = info, .destroy = destroy};
     c->parameters = *(const painn_parameters *)model->parameters;
-    if (!(c->nn = cpu_products(options))) {
-        status = MLFF_ERR_UNSUPPORTED;
-        goto done;
-    }
+    MLFF_TRY(cpu_products(options, &c->nn));
     c->painn = painn_kernels_get(options->path);
     c->n_threads = options->n_threads < TEAM_MAX ? options->n_threads : TEAM_MAX;
     c->F = nn_padded(c->parameters.n_features);
