@@ -13,6 +13,8 @@ enum { TILE_ROWS = 16, TILE_SUMS = 16 /* columns of sums */, TILE_TERMS = 32 /* 
 
 #ifdef TILES_EMULATED
 #define TILES
+/* Not inline: the kernels write these out some hundred times each, which took the compiler two minutes. */
+#define TILES_EMULATION static __attribute__((noinline))
 
 static _Thread_local union tile_emulated {
     uint16_t terms[TILE_ROWS][TILE_TERMS];
@@ -34,7 +36,7 @@ static inline void tile_end(void)
 {
 }
 
-static inline void tile_zero(int tile)
+TILES_EMULATION void tile_zero(int tile)
 {
     memset(&tile_emulated[tile], 0, sizeof tile_emulated[tile]);
 }
@@ -44,13 +46,13 @@ static inline int tile_rows(int tile)
     return tile == 7 ? TILE_ROWS : tile_emulated_rows;
 }
 
-static inline void tile_load(int tile, const void *rows, size_t stride)
+TILES_EMULATION void tile_load(int tile, const void *rows, size_t stride)
 {
     for (int row = 0; row < tile_rows(tile); row++)
         memcpy(tile_emulated[tile].terms[row], (const char *)rows + (size_t)row * stride, sizeof *tile_emulated[tile].terms);
 }
 
-static inline void tile_store(int tile, void *rows, size_t stride)
+TILES_EMULATION void tile_store(int tile, void *rows, size_t stride)
 {
     for (int row = 0; row < tile_rows(tile); row++)
         memcpy((char *)rows + (size_t)row * stride, tile_emulated[tile].terms[row], sizeof *tile_emulated[tile].terms);
@@ -72,7 +74,7 @@ static inline float tile_widened(uint16_t x)
 
 /* Terms of even and of odd order are summed apart, each a chain of fused multiply-adds from 0, and then added to the sum. A product of two
  * numbers of 8 bits is exact in float32, so that a fused multiply-add rounds as an addition does. */
-static inline void tile_multiply(int to, int a, int b)
+TILES_EMULATION void tile_multiply(int to, int a, int b)
 {
     float factors[2][TILE_TERMS / 2][TILE_SUMS];
     for (int k = 0; k < TILE_TERMS; k++)
@@ -103,7 +105,7 @@ static inline tile_part tile_part_load(const float *x)
 }
 
 /* Rounds to bfloat16, to nearest and ties to even, into `to`; what that leaves, unless the part is the last. */
-static inline tile_part tile_part_take(tile_part part, int is_last, uint16_t *to)
+TILES_EMULATION tile_part tile_part_take(tile_part part, int is_last, uint16_t *to)
 {
     (void)is_last;
     for (int i = 0; i < TILE_TERMS; i++) {
