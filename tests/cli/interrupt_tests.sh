@@ -47,7 +47,7 @@ test_interrupt_idle() {
     says 'interrupted after 1 frame; what was computed is kept' err
     is "$(value run.json summary.partial)" true partial
     is "$(value run.json frames)" 1 frames
-    { cat water.xyz water.xyz; sleep 60; } >idle.xyz &
+    { cat water.xyz water.xyz; exec sleep 60; } >idle.xyz &
     silent=$!
     ready() { sleep 0.5; } # reads both, and waits
     interrupted analyze idle.xyz --geometry
