@@ -29,7 +29,7 @@ demo: setup $(BUILD)/build.ninja ## build the command, distil GFN2-xTB into a st
 test: build ## build, then run every test
 	@tools/test_needs $(BUILD)
 	@cmake --build $(BUILD) --target plugin_for_tests
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(shell nproc)
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(shell expr $$(nproc) + 1) # some only wait
 
 check: ## all that is asked of a change: tests, format, include order, headers, sanitizers, cppcheck, aarch64
 	@.ci/run
