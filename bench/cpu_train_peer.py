@@ -41,7 +41,7 @@ def rounded(rates_of_cases):
 
 
 def main():
-    a = arguments(__doc__)
+    a = arguments(__doc__).parse_args()
     with open("/proc/cpuinfo") as f:
         wide = "avx512f" in f.read()  # OpenBLAS does not know of itself that some processors have it
     # OpenBLAS's own threads beside PyTorch's: half as fast with two of each.

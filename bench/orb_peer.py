@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Orb on the CPU, ours against orb-models, interleaved: in each round, for each model and structure, `mlff eval` and then the package, both
-with --threads threads, energy and forces of the same frames, ours in --precision (float32, bf16), random weights of the published sizes,
+with --threads threads, energy and forces of the same frames, ours in each of --precisions, random weights of the published sizes,
 the package's first call left out. The package runs eager, float32, with graphs made beforehand and not counted; ours includes the neighbor
 search. Quoted are the median and the smallest
 of the times: ours of whole runs, the package's of single calls.
 
 Usage: bench/orb_peer.py --mlff build/bin/mlff --python PYTHON [--models orb-v2,…] [--rounds 3] [--frames 6] [--threads 2]
-[--precision float32] [-o OUT.json]
+[--precisions float32,tf32,bf16] [-o OUT.json]
 PYTHON has orb-models, which runs this file with --peer. Structures: benzene (12 atoms) and silicon (64 atoms, displaced by 0.1 Å)."""
 import argparse, datetime, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -56,12 +56,12 @@ def peer(a):
     print(json.dumps({"times_ms": times[1:], "edges": int(graph.n_edge.sum()), "torch": torch.__version__, "orb-models": version("orb-models")}))
 
 
-def ours(a, folder, model, case):
+def ours(a, folder, model, case, precision):
     """Time of a frame, the mean over a run of `mlff eval`, its first call included."""
     path, out = os.path.join(folder, model + ".safetensors"), os.path.join(folder, "out.json")
     if not os.path.exists(path):
         subprocess.run([a.mlff, "new", "--arch", model, "-o", path], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([a.mlff, "eval", path, os.path.join(folder, case + ".xyz"), "--device", "cpu", "--threads", str(a.threads), "--precision", a.precision,
+    subprocess.run([a.mlff, "eval", path, os.path.join(folder, case + ".xyz"), "--device", "cpu", "--threads", str(a.threads), "--precision", precision,
                     "--json", out],
                    check=True, stdout=subprocess.DEVNULL)  # fmt: skip
     summary = json.load(open(out))["summary"]
@@ -76,7 +76,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--frames", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32", help="of mlff; orb-models always in float32")
+    parser.add_argument("--precisions", default="float32", help="of mlff; orb-models always in float32")
     parser.add_argument("-o", "--output")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -98,23 +98,24 @@ def main():
         subprocess.run(this + ["--write", folder], check=True)
         for number in range(a.rounds):
             for model, case in ((m, c) for m in models for c in CASES):
-                mine.setdefault((model, case), []).append(ours(a, folder, model, case))
+                for precision in a.precisions.split(","):
+                    mine.setdefault((model, case, precision), []).append(ours(a, folder, model, case, precision))
                 about[case] = lines(this + ["--peer", model, "--case", case])[0]
                 theirs.setdefault((model, case), []).extend(about[case].pop("times_ms"))
             print(f"round {number + 1} of {a.rounds}", file=sys.stderr)
     rows = []
-    for (model, case), x in mine.items():
+    for (model, case, precision), x in mine.items():
         y = theirs[model, case]
         ratios = [statistics.median(y) / statistics.median(x), min(y) / min(x)]
-        rows.append({"model": model, "case": case, "edges": about[case]["edges"], "ours_ms": x, "peer_ms": y, "ratio": ratios[0],
+        rows.append({"model": model, "case": case, "precision": precision, "edges": about[case]["edges"], "ours_ms": x, "peer_ms": y, "ratio": ratios[0],
                      "ratio_of_smallest": ratios[1], "goal": GOAL})  # fmt: skip
-        print(f"{model:20s} {case:8s} ours {statistics.median(x):8.2f} (smallest {min(x):8.2f}) ms   orb-models {statistics.median(y):8.1f} "
+        print(f"{model:20s} {case:8s} {precision:8s} ours {statistics.median(x):8.2f} (smallest {min(x):8.2f}) ms   orb-models {statistics.median(y):8.1f} "
               f"({min(y):8.1f}) ms   ratio {ratios[0]:5.1f} ({ratios[1]:5.1f}), goal {GOAL}")  # fmt: skip
     if a.output:
         with open(a.output, "w") as f:
-            json.dump({"what": f"Orb on the CPU, energy + forces, 20 neighbors, random weights; ours in {a.precision} with neighbor search, orb-models "
+            json.dump({"what": "Orb on the CPU, energy + forces, 20 neighbors, random weights; ours with neighbor search, orb-models "
                                "eager in float32 with its graph given", "date": str(datetime.date.today()), "processor": processor(), "threads": a.threads,
-                       "command": " ".join(["bench/orb_peer.py", f"--rounds {a.rounds} --frames {a.frames} --threads {a.threads} --precision {a.precision}"]),
+                       "command": " ".join(["bench/orb_peer.py", f"--rounds {a.rounds} --frames {a.frames} --threads {a.threads} --precisions {a.precisions}"]),
                        "packages": {k: about[CASES[0]][k] for k in ("torch", "orb-models")}, "rows": rows}, f, indent=1)  # fmt: skip
             f.write("\n")
 
