@@ -2,7 +2,7 @@
 /* linear_tile.cuh: tiles of a product x Wᵀ (linear.h). A kernel gives its epilogue, which gets a thread's sums.
  *
  *   WIDE 1   128 × 256 by two groups of four warps (wgmma); a ninth warp fetches both operands in bulk copies through a ring buffer;
- *            blocks are persistent and fetch the next tile during the epilogue
+ *            blocks are persistent and fetch the next tile during the epilogue; in a last round of few tiles each is two of 64 rows
  *   WIDE 2   64 × 64 by one group, for few rows; one tile for each block
  *   WIDE 3   16 × 32 by eight warps (mma) that share k, for the fewest rows; one tile for each block
  *   WIDE 4   32 × 32, the same

@@ -13,6 +13,7 @@ template <int NUMBERS, int WIDE> struct tile_runner {
     tile_barriers *barriers;
     int slot = 0, parity = 0;
     int steps, column_tiles;
+    int whole = 1 << 30; // turns of which each is a whole tile
 
     __device__ __forceinline__ tile_runner(const gpu_product &product_, char *shared, tile_barriers *barriers_)
         : p(product_), ring(shared), barriers(barriers_), steps(product_.layer.inputs / 8 / tile::K8),
@@ -23,13 +24,26 @@ template <int NUMBERS, int WIDE> struct tile_runner {
     {
         if (++slot == tile::STAGES) slot = 0, parity ^= 1;
     }
-    __device__ __forceinline__ int row_of(int number) const
+    // What a block computes at a time: a tile, or one of the two slabs of its rows; in float32 that took longer.
+    static constexpr bool HALVES = tile::GROUPS > 1 && !format::split;
+    struct turn {
+        int row, column;
+        bool half;
+    };
+    __device__ __forceinline__ turn turn_of(int number) const
     {
-        return p.first_row + number / column_tiles * tile::ROWS;
+        const bool half = HALVES && number >= whole;
+        const int at = half ? whole + (number - whole) / 2 : number, slab = half ? (number - whole) % 2 : 0;
+        return {p.first_row + at / column_tiles * tile::ROWS + slab * GPU_SLAB, at % column_tiles * tile::COLUMNS, half};
     }
-    __device__ __forceinline__ int column_of(int number) const
+    // Turns of all blocks. If at most half of them would have a tile in the last round, two share each of its tiles.
+    __device__ __forceinline__ int count()
     {
-        return number % column_tiles * tile::COLUMNS;
+        const int tiles = max(rows_here() - p.first_row + tile::ROWS - 1, 0) / tile::ROWS * column_tiles, blocks = gridDim.x,
+                  last = tiles % blocks;
+        if (!HALVES || tiles < blocks || 2 * last > blocks) return tiles;
+        whole = tiles - last;
+        return whole + 2 * last;
     }
     __device__ __forceinline__ char *a_of(int at, int plane, int group) const
     {
@@ -57,41 +71,44 @@ template <int NUMBERS, int WIDE> struct tile_runner {
         bulk_copy(b_of(at, plane) + piece * bytes, weights_at(p.layer, plane, column, step * tile::K8 + piece * DEPTH), bytes,
                   barriers->full + at);
     }
-    __device__ __forceinline__ void copy_rows(int at, int row, int step, int lane)
+    __device__ __forceinline__ void copy_rows(int at, const turn &t, int step, int lane)
     {
-        if (lane >= tile::planes * tile::GROUPS) return;
         const int plane = lane / tile::GROUPS, group = lane % tile::GROUPS;
-        bulk_copy(a_of(at, plane, group), operand_at(p, plane, row / GPU_SLAB + group, step * tile::K8), tile::A_BYTES,
+        if (plane >= tile::planes || (t.half && group > 0)) return;
+        bulk_copy(a_of(at, plane, group), operand_at(p, plane, t.row / GPU_SLAB + group, step * tile::K8), tile::A_BYTES,
                   barriers->full + at);
     }
-    __device__ __forceinline__ void expect(int at, int lane)
+    __device__ __forceinline__ void expect(int at, const turn &t, int lane)
     {
-        if (lane == 0) mbarrier_expect(barriers->full + at, tile::STAGE_BYTES);
+        if (lane == 0) mbarrier_expect(barriers->full + at, tile::STAGE_BYTES - (t.half ? tile::planes * tile::A_BYTES : 0));
         __syncwarp();
     }
     // What does not depend on the previous kernel is requested before that is complete: weights and `early` columns of the first tile,
     // which is computed even if it has no rows.
     __device__ __forceinline__ void fetch(int lane)
     {
-        const int ahead = min(steps, (int)tile::STAGES), early = p.early / 8 / tile::K8, mine = blockIdx.x;
+        const int ahead = min(steps, (int)tile::STAGES), early = p.early / 8 / tile::K8, first = blockIdx.x;
+        const turn mine = turn_of(first);
         for (int k = 0; k < ahead; k++) {
-            expect(k, lane);
-            copy_weights(k, column_of(mine), k, lane);
-            if (k < early) copy_rows(k, row_of(mine), k, lane);
+            expect(k, mine, lane);
+            copy_weights(k, mine.column, k, lane);
+            if (k < early) copy_rows(k, mine, k, lane);
         }
         begin();
-        for (int k = early; k < ahead; k++) copy_rows(k, row_of(mine), k, lane);
+        for (int k = early; k < ahead; k++) copy_rows(k, mine, k, lane);
         slot = ahead % tile::STAGES;
         parity = ahead / tile::STAGES;
-        const int tiles = count();
-        for (int number = mine; number == mine || number < tiles; number += gridDim.x)
-            for (int k = number == mine ? ahead : 0; k < steps; k++) {
+        const int turns = count();
+        for (int number = first; number == first || number < turns; number += gridDim.x) {
+            const turn t = turn_of(number);
+            for (int k = number == first ? ahead : 0; k < steps; k++) {
                 mbarrier_wait(barriers->empty + slot, parity ^ 1);
-                expect(slot, lane);
-                copy_weights(slot, column_of(number), k, lane);
-                copy_rows(slot, row_of(number), k, lane);
+                expect(slot, t, lane);
+                copy_weights(slot, t.column, k, lane);
+                copy_rows(slot, t, k, lane);
                 next();
             }
+        }
     }
     __device__ __forceinline__ void begin()
     {
@@ -103,12 +120,17 @@ template <int NUMBERS, int WIDE> struct tile_runner {
     {
         return min(*p.n_rows, p.first_row + p.rows);
     }
-    __device__ __forceinline__ int count() const
-    {
-        return max(rows_here() - p.first_row + tile::ROWS - 1, 0) / tile::ROWS * column_tiles;
-    }
 
     // ---- the computing warps
+    // Of warps that have no rows.
+    __device__ __forceinline__ void pass_stages(int lane)
+    {
+        for (int k = 0; k < steps; k++) {
+            mbarrier_wait(barriers->full + slot, parity);
+            if (lane == 0) mbarrier_arrive(barriers->empty + slot);
+            next();
+        }
+    }
     // d = products of the columns of a stage with `PART` columns of weights from `first` on, with `add` added to d; enqueued.
     template <int PART> __device__ __forceinline__ void enqueue_stage(float (&d)[PART / 2], int at, int first, int warp, int add)
     {
@@ -317,25 +339,30 @@ static __device__ __forceinline__ void run_ring(const gpu_product &p, uint4 *sha
         run.begin();
     }
     const auto compute = [&]() {
-        const int group = WIDE == 1 ? warp / 4 : 0, tiles = run.count();
-        for (int number = blockIdx.x; (WIDE && number == (int)blockIdx.x) || number < tiles; number += gridDim.x) {
+        const int group = WIDE == 1 ? warp / 4 : 0, turns = run.count();
+        for (int number = blockIdx.x; (WIDE && number == (int)blockIdx.x) || number < turns; number += gridDim.x) {
+            const auto turn = run.turn_of(number);
+            if (turn.half && group > 0) {
+                run.pass_stages(lane);
+                continue;
+            }
             float sum[tile::COLUMNS / 2];
 #pragma unroll
             for (int k = 0; k < tile::COLUMNS / 2; k++) sum[k] = 0;
-            const tile_place place = {run.row_of(number) + GPU_SLAB * group + 16 * (warp % 4) + lane / 4,
-                                      run.column_of(number) + 8 * (lane % 4),
+            const tile_place place = {turn.row + GPU_SLAB * group + 16 * (warp % 4) + lane / 4,
+                                      turn.column + 8 * (lane % 4),
                                       run.rows_here(),
                                       lane,
                                       warp,
                                       shared,
                                       (uint32_t)(exchange - (char *)shared),
                                       (uint32_t)((char *)&barriers->exchange - (char *)shared),
-                                      run.column_of(number)};
+                                      turn.column};
             const auto prepared = prepare(place);
             if (WIDE)
                 run.multiply(sum, warp, lane);
             else
-                run.multiply_portable(sum, run.row_of(number), run.column_of(number), warp, lane);
+                run.multiply_portable(sum, turn.row, turn.column, warp, lane);
             if (WIDE) wait_for_previous();
             finish(sum, place, prepared);
         }

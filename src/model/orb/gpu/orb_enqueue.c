@@ -223,19 +223,21 @@ static void run_layers(orb_launcher *l)
     RUN(l, orb_gpu_launch_layers(&layers, (enum gpu_number)s->numbers, l->plan, l->n_edges, l->stream));
 }
 
-// The hidden layers of energy and stress, of the mean of a system's nodes.
-static void pool(orb_launcher *l, int stamped)
+// The hidden layers of energy and stress, of the mean of a system's nodes; `overlap`: the first kernel may begin before the one in front of it has ended.
+static void pool(orb_launcher *l, int stamped, int overlap, void *stream)
 {
     const orb_gpu_step *s = l->step;
     const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_systems, 2 * ORB_GPU_LATENT);
+    gpu_plan first = *l->plan;
+    first.overlap = overlap;
     gpu_dense hidden = {.product =
                             orb_product(s->pooled, &s->model->system_hidden, &s->gpu.call->n_systems, 0, l->plan->n_systems),
                         .activation = s->activation,
                         .values = s->system_hidden_values,
                         .stride = 2 * ORB_GPU_LATENT};
     if (s->saves) hidden.keep = s->pooled_hidden;
-    RUN(l, orb_gpu_launch_pool(s, l->plan, stamped, l->stream));
-    RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
+    RUN(l, orb_gpu_launch_pool(s, &first, stamped, stream));
+    RUN(l, gpu_launch_dense(&hidden, &plan, stream));
 }
 
 // A head's hidden layer, of each node, into atom_hidden.
@@ -249,6 +251,21 @@ static void hide_nodes(orb_launcher *l, const gpu_linear *layer, uint64_t *stamp
                         .stride = ORB_GPU_LATENT};
     hidden.product.stamp = stamp;
     RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
+}
+
+// Direct forces, and on a second stream beside them the hidden layers of the energy, if it is wanted.
+static void read_forces(orb_launcher *l, int wants_energy)
+{
+    const orb_gpu_step *s = l->step;
+    if (wants_energy) {
+        RUN(l, (int)cudaEventRecord(l->side.forked, l->stream));
+        RUN(l, (int)cudaStreamWaitEvent(l->side.stream, l->side.forked, 0));
+        pool(l, 0, 0, l->side.stream);
+        RUN(l, (int)cudaEventRecord(l->side.joined, l->side.stream));
+    }
+    hide_nodes(l, &s->model->force_hidden, orb_stamp_at(l, s->stamp_heads));
+    RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
+    if (wants_energy) RUN(l, (int)cudaStreamWaitEvent(l->stream, l->side.joined, 0));
 }
 
 static void read_out(orb_launcher *l)
@@ -273,14 +290,15 @@ static void read_out(orb_launcher *l)
         RUN(l, orb_gpu_launch_few_heads(&heads, l->plan, l->stream));
         return;
     }
-    if (forces) {
-        hide_nodes(l, &s->model->force_hidden, orb_stamp_at(l, s->stamp_heads));
-        RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
-    }
-    if (s->saves || wants_energy) pool(l, s->saves || !l->plan->forces);
+    if (forces)
+        read_forces(l, wants_energy);
+    else if (s->saves || wants_energy)
+        pool(l, s->saves || !l->plan->forces, l->plan->overlap, l->stream);
     if (s->saves) orb_enqueue_backward(l);
-    if (wants_energy)
-        RUN(l, s->conservative ? orb_gpu_launch_energies(s, l->plan, l->stream) : orb_gpu_launch_sums(s, l->plan, l->stream));
+    if (!wants_energy) return;
+    gpu_plan sums = *l->plan;
+    if (forces) sums.overlap = 0; // behind two streams
+    RUN(l, s->conservative ? orb_gpu_launch_energies(s, &sums, l->stream) : orb_gpu_launch_sums(s, &sums, l->stream));
 }
 
 int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper, int tiles, orb_gpu_side side, void *stream)
