@@ -312,7 +312,7 @@ test_full_disk_tells() {
     says '^mlff: /dev/full: .*No space left on device' err && says '^verdict: '
     # Labels are in the file that grows.
     full_at 60k label model.safetensors structures.extxyz -o small/x.extxyz --device cpu && fail "a full disk is no failure"
-    says '^mlff: small/x.extxyz: cannot write: No space left on device; the labels are kept in small/x.extxyz.labels, go on with --resume$' err
+    says '^mlff: small/x.extxyz: cannot write: No space left on device; kept: the labels in small/x.extxyz.labels; go on with --resume$' err
     is "$(ls -A kept)" x.extxyz.labels "what mlff label leaves"
     run 0 label model.safetensors structures.extxyz -o kept/x.extxyz --device cpu --resume
     cmp kept/x.extxyz labels.extxyz || fail "labels that were gone on with"

@@ -133,7 +133,7 @@ test_label_resume() {
     fi
     (ulimit -f 200; trap '' XFSZ; "$mlff" label model.safetensors samples.extxyz -o full.labels --device cpu >out 2>err)
     is $? 1 "exit status with a full disk"
-    says 'cannot be written: .*labels are kept' err
+    says 'cannot be written: File too large; kept: [0-9]+ labels; free space; go on with --resume$' err
     run 0 label model.safetensors samples.extxyz -o full.labels --resume --device cpu
     run 0 label model.safetensors samples.extxyz -o cut.labels --resume --device cpu
     cmp whole.labels cut.labels || fail "a run that was stopped ends in other bytes"
@@ -293,7 +293,7 @@ test_train_interrupted() {
         is "$(wc -l <err)" 1 "lines of errors"
         [ -e student.safetensors ] && fail "a student of an unfinished training"
         says "training stopped after step [0-9]+ of 100000000; ${more:+the checkpoint holds it; the same command continues}" err
-        [ -n "$more" ] || says 'the best student so far, of step [0-9]+00, is kept in student-partial.safetensors$' err
+        [ -n "$more" ] || says '; kept: the best student so far .step [0-9]+00. in student-partial.safetensors; go on from it with --student$' err
     done
     # The same command again after its end has the same errors.
     train="train labels.extxyz -o student.safetensors --features 8 --layers 1 --steps 60 --device cpu --threads 1 --checkpoint done.checkpoint"

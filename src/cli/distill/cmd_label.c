@@ -110,14 +110,17 @@ static mlff_status label(labelling *run, mlff_teacher *teacher, const mlff_sampl
     status = mlff_shard_label(shard, teacher, samples, &label_options, &run->last);
     cli_progress_clear();
     if (status == MLFF_ERR_INTERRUPTED) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
-    if (status == MLFF_ERR_IO) mlff_fail(status, "%s; --resume goes on", mlff_last_error());
+    if (status == MLFF_ERR_IO) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
     MLFF_TRY(status);
     if (run->last.n_total == run->last.n_failed)
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: the teacher could not label any structure", run->output);
     if (run->to_text) { // before the lock ends: another process may wait for it
         status = mlff_shard_export(run->shard, run->output);
-        if (status != MLFF_OK)
-            MLFF_FAIL(status, "%s; the labels are kept in %s, go on with --resume", mlff_last_error(), run->shard);
+        if (status != MLFF_OK) {
+            cli_kept kept = cli_kept_begin(status);
+            cli_kept_thing(&kept, run->shard, "the labels");
+            MLFF_TRY(cli_kept_tell(&kept, "go on with --resume"));
+        }
         unlink(run->shard); // all of it is in the text
     }
 done:;

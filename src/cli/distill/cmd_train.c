@@ -330,18 +330,20 @@ done:
 // A training that ends early without a checkpoint: its best student so far is kept, under another name. Returns `cause`.
 static mlff_status keep_best(training *run, const mlff_dataset *train, mlff_model *best, mlff_status cause)
 {
-    char error[1024], partial[PATH_MAX];
-    snprintf(error, sizeof error, "%s", mlff_last_error());
+    char partial[PATH_MAX], what[64];
+    cli_kept kept = cli_kept_begin(cause);
     cli_reserve_release(&run->reserve);
     mlff_status status = base_is_stream(run->output) ? MLFF_ERR_USAGE : note_training(run, train, best);
     if (status == MLFF_OK) status = base_partial_name(run->output, partial);
-    if (status != MLFF_OK) return mlff_fail(cause, "%s; nothing is kept", error);
+    if (status != MLFF_OK) return mlff_fail(cause, "%s; nothing is kept", kept.error);
     status = mlff_model_save(best, partial);
     if (status != MLFF_OK) {
         unlink(partial);
-        return mlff_fail(cause, "%s; nothing is kept: %s", error, mlff_last_error());
+        return mlff_fail(cause, "%s; nothing is kept: %s", kept.error, mlff_last_error());
     }
-    return mlff_fail(cause, "%s; the best student so far, of step %" PRId64 ", is kept in %s", error, run->best_step, partial);
+    snprintf(what, sizeof what, "the best student so far (step %" PRId64 ")", run->best_step);
+    cli_kept_thing(&kept, partial, what);
+    return cli_kept_tell(&kept, "go on from it with --student");
 }
 
 static int run_train(cli_arguments *arguments)

@@ -151,7 +151,7 @@ int cli_suffix_check(const cli_arguments *arguments, const char *option, const c
 /* A usage error where frames cannot be written to `path`: by --format, else by its suffix. NULL is fine. */
 int cli_format_check(cli_arguments *arguments, const char *path);
 
-/* ---- what a run that fails keeps: cli_kept.c ------------------------------------------------------ */
+/* ---- what a run that ends early keeps: cli_kept.c ------------------------------------------------- */
 
 typedef struct cli_kept {
     mlff_status cause;
@@ -162,6 +162,8 @@ typedef struct cli_kept {
 } cli_kept;
 // Of a run that failed with `cause` and the last error.
 cli_kept cli_kept_begin(mlff_status cause);
+// A file with `what`, "the best student so far".
+void cli_kept_thing(cli_kept *kept, const char *path, const char *what);
 // An output with `n` of `what` ("frame"), which may be 0.
 void cli_kept_add(cli_kept *kept, const char *path, int64_t n, const char *what);
 // mlff_writer_keep of the writer, which may be NULL, and cli_kept_add.

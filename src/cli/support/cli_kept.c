@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cli_kept.c: a run over many frames that fails keeps those that are done, and tells where they are and how it goes on.
+// cli_kept.c: a run that ends early keeps what is done, and tells where it is and how it goes on.
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -14,14 +14,19 @@ cli_kept cli_kept_begin(mlff_status cause)
     return kept;
 }
 
-void cli_kept_add(cli_kept *kept, const char *path, int64_t n, const char *what)
+void cli_kept_thing(cli_kept *kept, const char *path, const char *what)
 {
     const size_t length = strlen(kept->text);
+    snprintf(kept->text + length, sizeof kept->text - length, "%s%s in %s", length ? " and " : "", what, path);
+}
+
+void cli_kept_add(cli_kept *kept, const char *path, int64_t n, const char *what)
+{
+    char counted[64];
     if (!kept->any_output || n < kept->n_least) kept->n_least = n;
     kept->any_output = true;
-    if (n > 0)
-        snprintf(kept->text + length, sizeof kept->text - length, "%s%" PRId64 " %s%s in %s", length ? " and " : "", n, what,
-                 base_plural(n), path);
+    snprintf(counted, sizeof counted, "%" PRId64 " %s%s", n, what, base_plural(n));
+    if (n > 0) cli_kept_thing(kept, path, counted);
 }
 
 void cli_kept_frames(cli_kept *kept, mlff_writer *writer, const char *what)

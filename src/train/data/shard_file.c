@@ -104,8 +104,8 @@ static mlff_status append(mlff_shard *shard, size_t length)
     }
     if (failed) {
         if (ftruncate(shard->descriptor, (off_t)shard->good_bytes) != 0) failed = errno;
-        return mlff_fail(MLFF_ERR_IO, "%s: cannot be written: %s; its %" PRId64 " label%s are kept; free space and go on",
-                         shard->path, strerror(failed), shard->n_labels, base_plural(shard->n_labels));
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot be written: %s; kept: %" PRId64 " label%s; free space", shard->path,
+                         strerror(failed), shard->n_labels, base_plural(shard->n_labels));
     }
     shard->good_bytes += (int64_t)length;
     const int64_t now = base_clock_ns();
