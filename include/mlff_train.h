@@ -269,7 +269,8 @@ MLFF_API mlff_sample_options mlff_sample_options_default(void);
  *            temperature: what a core is learned from
  * and keeps n_samples of them by farthest-point selection, the relaxed seeds always. Deterministic in `seed` for a teacher whose
  * results are. Fewer than asked for is a warning. Fails with MLFF_ERR_USAGE for a method or a number that is not valid, as
- * mlff_teacher_check for the seeds, as mlff_teacher_compute, and with MLFF_ERR_INTERRUPTED. */
+ * mlff_teacher_check for the seeds, as mlff_teacher_compute, and with MLFF_ERR_INTERRUPTED; what was made before is then in `samples`:
+ * relaxed seeds and all candidates, of which none is chosen. The callback is called before each call of the teacher. */
 MLFF_API mlff_status mlff_sample(mlff_teacher *teacher, const mlff_samples *seeds, const mlff_sample_options *options,
                                  mlff_samples *samples);
 

@@ -136,8 +136,8 @@ test_interrupt_vibrations() {
     done
 }
 
-# Without a checkpoint a training leaves nothing, and a sampling never does; both say so.
-test_interrupt_without_files() {
+# Without a checkpoint a training leaves nothing before its first validation, and says so. Of a sampling what was made is kept.
+test_interrupt_before_end() {
     model
     run 0 sample model.safetensors --system ethanol -o structures.extxyz --n-samples 20 --methods thermal --oversample 1 --no-relax
     run 0 label model.safetensors structures.extxyz -o labels.extxyz --device cpu
@@ -145,9 +145,27 @@ test_interrupt_without_files() {
     interrupted train labels.extxyz --steps 100000000 --features 8 --layers 1 --device cpu --threads 1 -o student.safetensors
     says '^mlff: training stopped after step [0-9]+ of 100000000; nothing is kept without --checkpoint FILE$' err
     [ ! -e student.safetensors ] || fail "a student that is not trained"
-    interrupted sample ethanol --system ethanol --device cpu --n-samples 1000000 --methods thermal --no-relax -o many.extxyz
-    says '^mlff: sampling was interrupted; many.extxyz is not written$' err
-    [ ! -e many.extxyz ] || fail "samples that are not all"
+    echo mine >many.extxyz
+    local method many
+    for method in rattle md; do
+        many="--system ethanol --device cpu --n-samples 100000 --methods $method --oversample 1 --no-relax --seed 5"
+        rm -f many-partial.extxyz
+        # shellcheck disable=SC2086
+        interrupted sample ethanol $many -o many.extxyz
+        says "^mlff: sampling was interrupted in $method, at [0-9]+ of some 100000 candidates; kept: [0-9]+ structures in many-partial.extxyz; the same" err
+        is "$(wc -l <err)" 1 "lines on stderr"
+        is "$(cat many.extxyz)" mine "the file that is not of this run"
+        is "$(grep -c Properties many-partial.extxyz)" "$(grep -oE 'kept: [0-9]+' err | grep -oE '[0-9]+')" "structures kept"
+    done
+    run 0 label model.safetensors many-partial.extxyz -o kept.lab --device cpu
+    mkfifo pipe.extxyz # what comes down a pipe is taken for the whole
+    cat pipe.extxyz >read &
+    local reader=$!
+    # shellcheck disable=SC2086
+    interrupted sample ethanol $many -o pipe.extxyz
+    says '^mlff: sampling was interrupted in md, at [0-9]+ of some 100000 candidates$' err
+    kill $reader 2>/dev/null
+    [ ! -s read ] || fail "structures that are not all"
 }
 
 # SIGTERM to a profile of several runs ends the run's own process as well, and removes its folder.

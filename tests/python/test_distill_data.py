@@ -130,6 +130,28 @@ class Sampling(unittest.TestCase):
         with self.assertRaises(MlffUsageError):
             sample(teacher, copper(1), n_sample=3)
 
+    def test_stopped(self):
+        """What was made before Ctrl-C is in the exception."""
+
+        class Tired(EMT):
+            n_left = 60
+
+            def calculate(self, *arguments, **keywords):
+                self.n_left -= 1
+                if self.n_left < 0:
+                    raise KeyboardInterrupt
+                super().calculate(*arguments, **keywords)
+
+        keywords = dict(n_samples=20, methods=["rattle", "md"], temperatures=[300.0], interval_fs=2.0, oversample=1)
+        whole = sample(Teacher(EMT()), copper(1), **keywords)
+        with self.assertRaises(KeyboardInterrupt) as caught:
+            sample(Teacher(Tired()), copper(1), **keywords)
+        found = caught.exception.samples
+        self.assertGreater(len(found), 5)
+        self.assertLess(len(found), 20)
+        for a, b in zip(found, whole):
+            np.testing.assert_allclose(a.positions, b.positions, atol=1e-10)
+
     def test_refused(self):
         atoms = molecule("H2O")
         atoms.info["charge"] = 1

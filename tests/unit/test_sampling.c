@@ -81,7 +81,7 @@ static void check_modes(bool fixed)
     if (fixed) assert_ok(mlff_system_add_fixed(h2));
     if (fixed) h2->fixed[0] = 1;
     mlff_teacher *teacher = spring_teacher(h2);
-    assert_ok(normal_modes_find(teacher, h2, &modes));
+    assert_ok(normal_modes_find(teacher, h2, NULL, NULL, &modes));
     assert_int_equal(modes.n_modes, 1);
     const double mass = mlff_element_mass(1) * BASE_AMU_ANG2_FS2_EV;
     assert_true(fabs(modes.frequencies[0] - sqrt(SPRING * (fixed ? 1 : 2) / mass)) < 1e-4 * modes.frequencies[0]); // (h/r)²
@@ -272,6 +272,77 @@ static void test_sample(void **state)
     mlff_system_destroy(rest);
 }
 
+// Counts computations, and stops at one of them, or fails there; else it stops before candidates are chosen.
+typedef struct stopping {
+    mlff_system *rest;
+    int64_t n_calls, n_stop, n_fail;
+    int64_t n_candidates; // when it was asked last
+    const char *method;
+} stopping;
+
+static mlff_status counted_springs(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    stopping *s = context;
+    if (++s->n_calls == s->n_fail) return mlff_fail(MLFF_ERR_INTERRUPTED, "the teacher ended");
+    return springs(s->rest, system, energy, forces);
+}
+
+static int stop_there(void *context, const mlff_sample_progress *progress)
+{
+    stopping *s = context;
+    s->n_candidates = progress->n_done;
+    s->method = progress->method;
+    return (s->n_stop > 0 && s->n_calls >= s->n_stop) || strcmp(progress->method, "select") == 0;
+}
+
+// What was made before the end is handed out, also behind other samples, and the teacher is not called again after a stop.
+static void test_stopped(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol"};
+    stopping s = {.rest = molecule("ethanol")};
+    mlff_teacher *teacher;
+    mlff_samples *seeds = seeds_of(names, 1), *whole, *samples;
+    mlff_sample_options options = mlff_sample_options_default();
+    assert_ok(mlff_teacher_create("springs", counted_springs, &s, &teacher));
+    options.n_samples = 60;
+    options.callback = stop_there;
+    options.context = &s;
+    assert_ok(mlff_samples_create(&whole));
+    assert_int_equal(mlff_sample(teacher, seeds, &options, whole), MLFF_ERR_INTERRUPTED); // all candidates
+    const int64_t n_calls = s.n_calls;
+    assert_true(mlff_samples_size(whole) > 80);
+    int n_in[4] = {0};
+    for (int64_t at = 2; at < n_calls; at += 1 + n_calls / 37) {
+        const bool fails = at % 2;
+        s.n_calls = 0;
+        s.n_stop = fails ? 0 : at;
+        s.n_fail = fails ? at : 0;
+        assert_ok(mlff_samples_create(&samples));
+        assert_ok(mlff_samples_add(samples, s.rest, "mine"));
+        assert_int_equal(mlff_sample(teacher, seeds, &options, samples), MLFF_ERR_INTERRUPTED);
+        assert_non_null(strstr(mlff_last_error(), fails ? "the teacher ended" : "sampling was interrupted in "));
+        const bool relaxed = strcmp(s.method, "relax") != 0;
+        assert_int_equal(mlff_samples_size(samples), 1 + (relaxed ? 1 + s.n_candidates : 0));
+        for (int64_t k = 1; k < mlff_samples_size(samples); k++)
+            assert_memory_equal(mlff_samples_get(samples, k, NULL)->positions, mlff_samples_get(whole, k - 1, NULL)->positions,
+                                27 * sizeof(double));
+        if (!fails) assert_true(s.n_calls < at + 64); // those of one call
+        n_in[0] += !relaxed;
+        n_in[1] += strcmp(s.method, "modes") == 0;
+        n_in[2] += strcmp(s.method, "rattle") == 0;
+        n_in[3] += strcmp(s.method, "md") == 0;
+        mlff_samples_destroy(samples);
+    }
+    printf("%lld calls; stopped %d times in relax, %d modes, %d rattle, %d md\n", (long long)n_calls, n_in[0], n_in[1], n_in[2],
+           n_in[3]);
+    assert_true(n_in[1] > 0 && n_in[2] > 0 && n_in[3] > 0);
+    mlff_samples_destroy(whole);
+    mlff_samples_destroy(seeds);
+    mlff_teacher_destroy(teacher);
+    mlff_system_destroy(s.rest);
+}
+
 // The part that displacements of two samples from the seed have in common: their correlation.
 static double correlation(const mlff_system *a, const mlff_system *b, const mlff_system *seed)
 {
@@ -412,7 +483,7 @@ static void test_xtb_modes(void **state)
     }
     mlff_system *water = molecule("h2o");
     normal_modes modes;
-    assert_ok(normal_modes_find(teacher, water, &modes));
+    assert_ok(normal_modes_find(teacher, water, NULL, NULL, &modes));
     assert_int_equal(modes.n_modes, 3);
     static const double expected[3] = {1539.5, 3644.0, 3652.4};
     for (int k = 0; k < 3; k++) {
@@ -433,6 +504,7 @@ int main(void)
                                        cmocka_unit_test(test_geometry),
                                        cmocka_unit_test(test_selection),
                                        cmocka_unit_test(test_sample),
+                                       cmocka_unit_test(test_stopped),
                                        cmocka_unit_test(test_neighboring_seeds),
                                        cmocka_unit_test(test_several_systems),
                                        cmocka_unit_test(test_explore),

@@ -96,6 +96,10 @@ def sample(
 
     Returns:
         Atoms with `info["group"]` (of a trajectory) and `info["origin"]` ("md 600 K").
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; what was made before it is in its attribute `samples`: relaxed seeds and all candidates, of
+            which none is chosen.
     """
     asked = lib.core.mlff_sample_options_default()
     for name, value in options.items():
@@ -115,8 +119,9 @@ def sample(
         chosen._interrupts = interrupts
         status = lib.core.mlff_sample(chosen._handle, starts.handle, byref(asked), made.handle)
         chosen._interrupts = None
-    interrupts.finish(status, None, "partial")
-    return made.atoms()
+    found = made.atoms()
+    interrupts.finish(status, found, "samples")
+    return found
 
 
 def select(frames: Iterable[Atoms], n: int, known: Iterable[Atoms] = ()) -> list[Atoms]:

@@ -151,15 +151,21 @@ static mlff_status reserve(const sampling *run, const mlff_samples *seeds, base_
     return cli_reserve(run->output, run->sample.n_samples * ((int64_t)ROW * most + HEAD), reserved);
 }
 
-static mlff_status write_samples(const sampling *run, const mlff_samples *samples)
+// Writes all of them. Where the sampling ended early, by `cause`, or not all can be written, what there is is kept under another name.
+static mlff_status write_samples(const sampling *run, const mlff_samples *samples, mlff_status cause)
 {
+    const int64_t n = mlff_samples_size(samples);
     mlff_writer *writer = NULL;
+    cli_kept kept = cli_kept_begin(cause);
+    if (cause != MLFF_OK && (n == 0 || base_is_stream(run->output))) return cause;
     mlff_status status = mlff_writer_open(run->output, "extxyz", 0, &writer);
-    if (status != MLFF_OK) return status;
-    for (int64_t k = 0; k < mlff_samples_size(samples) && status == MLFF_OK; k++)
+    for (int64_t k = 0; k < n && status == MLFF_OK; k++)
         status = mlff_writer_write(writer, mlff_samples_get(samples, k, NULL), NULL);
-    if (status == MLFF_OK) return mlff_writer_close(writer);
-    cli_kept kept = cli_kept_begin(status);
+    if (cause == MLFF_OK && status == MLFF_OK) return mlff_writer_close(writer);
+    if (cause == MLFF_OK)
+        kept = cli_kept_begin(status);
+    else if (status != MLFF_OK)
+        cli_say("%s", mlff_last_error());
     cli_kept_frames(&kept, writer, "structure");
     return cli_kept_tell(&kept, "the same command with the same --seed makes all of them again");
 }
@@ -186,10 +192,9 @@ static int run_sample(cli_arguments *arguments)
     run.sample.context = &run;
     MLFF_TRY(mlff_samples_create(&samples));
     status = mlff_sample(teacher, seeds, &run.sample, samples);
-    if (status == MLFF_ERR_INTERRUPTED) MLFF_FAIL(status, "%s; %s is not written", mlff_last_error(), run.output);
-    MLFF_TRY(status);
     cli_reserve_release(&reserved);
-    MLFF_TRY(write_samples(&run, samples));
+    cli_progress_clear();
+    MLFF_TRY(write_samples(&run, samples, status));
     cli_progress_clear();
     print_result(&run, samples, &info);
 done:
@@ -208,7 +213,8 @@ const cli_command sample_command = {
     "Methods: modes (normal modes), thermal (independent displacements), rattle (random displacements, then some steps of\n"
     "relaxation), md (Langevin dynamics by the teacher), pairs (two near atoms moved together). Of twice as many candidates\n"
     "as requested, those that differ most are kept. Frames of one trajectory have the same group=, so that training never\n"
-    "splits it between training and validation. Charged structures are refused.",
+    "splits it between training and validation. Charged structures are refused. After Ctrl-C, or where the teacher ends,\n"
+    "the candidates so far are kept in NAME-partial.extxyz, all of them.",
     .examples = "mlff sample xtb:gfn2 --system ethanol -o samples.extxyz --n-samples 500\n"
                 "mlff sample fennol-ani2x seeds.extxyz --system water --n-atoms 96 -o samples.extxyz --methods rattle,md\n"
                 "mlff sample xtb:gfn2 molecules.extxyz -o samples.extxyz --temperatures 300,500 --seed 7 --json",

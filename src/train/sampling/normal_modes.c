@@ -21,8 +21,10 @@ static bool moves(const mlff_system *system, size_t coordinate)
 }
 
 // Forces at ± h along each coordinate; hessian[3N][3N] is mass-weighted and symmetric, in 1/fs².
-static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system, double *hessian)
+static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system, mlff_status (*proceed)(void *context),
+                                void *context, double *hessian)
 {
+    enum { MOST_AT_ONCE = 64 }; // of a slow teacher a stop does not wait for all
     mlff_status status = MLFF_OK;
     const size_t n = 3 * (size_t)system->n_atoms;
     mlff_system **moved = base_alloc(2 * n, sizeof *moved, "displaced structures");
@@ -33,7 +35,11 @@ static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system
         MLFF_TRY(mlff_system_copy(system, &moved[k]));
         moved[k]->positions[k / 2] += k % 2 ? -STEP : STEP;
     }
-    MLFF_TRY(mlff_teacher_compute(teacher, (const mlff_system *const *)moved, (int)(2 * n), labels));
+    for (size_t first = 0; first < 2 * n; first += MOST_AT_ONCE) {
+        const size_t n_now = 2 * n - first < MOST_AT_ONCE ? 2 * n - first : MOST_AT_ONCE;
+        if (proceed) MLFF_TRY(proceed(context));
+        MLFF_TRY(mlff_teacher_compute(teacher, (const mlff_system *const *)moved + first, (int)n_now, labels + first));
+    }
     for (size_t k = 0; k < 2 * n && status == MLFF_OK; k++)
         if (labels[k].status != MLFF_OK) status = mlff_fail(labels[k].status, "%s", labels[k].problem);
     for (size_t a = 0; a < n && status == MLFF_OK; a++)
@@ -44,15 +50,16 @@ static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system
             hessian[a * n + b] += 0.5 * k / (sqrt(masses) * BASE_AMU_ANG2_FS2_EV);
             hessian[b * n + a] += 0.5 * k / (sqrt(masses) * BASE_AMU_ANG2_FS2_EV);
         }
-    for (size_t k = 0; k < 2 * n; k++) mlff_label_clear(&labels[k]);
 done:
+    for (size_t k = 0; labels && k < 2 * n; k++) mlff_label_clear(&labels[k]);
     for (size_t k = 0; moved && k < 2 * n; k++) mlff_system_destroy(moved[k]);
     base_free(moved);
     base_free(labels);
     return status;
 }
 
-mlff_status normal_modes_find(mlff_teacher *teacher, const mlff_system *system, normal_modes *modes_out)
+mlff_status normal_modes_find(mlff_teacher *teacher, const mlff_system *system, mlff_status (*proceed)(void *context),
+                              void *context, normal_modes *modes_out)
 {
     mlff_status status = MLFF_OK;
     normal_modes modes = {.n_atoms = system->n_atoms};
@@ -68,7 +75,7 @@ mlff_status normal_modes_find(mlff_teacher *teacher, const mlff_system *system, 
     modes.vectors = base_alloc(n * n, sizeof(double), "normal modes");
     rigid = base_alloc(6 * n, sizeof *rigid, "a Hessian");
     if (!rigid || !hessian || !values || !vectors || !modes.frequencies || !modes.vectors) MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(find_hessian(teacher, system, hessian));
+    MLFF_TRY(find_hessian(teacher, system, proceed, context, hessian));
     // The truncation of differences gives rotations frequencies of their own, up to 50 /cm.
     vibrations_project(rigid, vibrations_rigid(system, rigid), hessian, n);
     MLFF_TRY(symmetric_eigen(hessian, (int)n, values, vectors, NULL, NULL));

@@ -15,8 +15,10 @@ typedef struct normal_modes {
 } normal_modes;
 
 /* Hessian by central differences of forces (h = 0.01 Å) at the system's positions, which should be a minimum. Fails with
- * MLFF_ERR_LIMIT for more than NORMAL_MODES_MAX_ATOMS, and as the teacher where one of its structures cannot be computed. */
-mlff_status normal_modes_find(mlff_teacher *teacher, const mlff_system *system, normal_modes *modes_out);
+ * MLFF_ERR_LIMIT for more than NORMAL_MODES_MAX_ATOMS, as the teacher where one of its structures cannot be computed, and as `proceed`,
+ * which (or NULL) is called before each call of the teacher. */
+mlff_status normal_modes_find(mlff_teacher *teacher, const mlff_system *system, mlff_status (*proceed)(void *context),
+                              void *context, normal_modes *modes_out);
 /* Displaces the system by a draw from the classical harmonic distribution at a temperature. */
 void normal_modes_displace(const normal_modes *modes, mlff_system *system, double temperature_kelvin, uint64_t seed,
                            uint64_t stream);

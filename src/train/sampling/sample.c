@@ -92,8 +92,15 @@ static mlff_status report(sampling *s, const char *method)
     s->progress.n_done = (int64_t)s->candidates->n;
     s->progress.elapsed_s = 1e-9 * (double)(base_clock_ns() - s->start_ns);
     if (s->options.callback && s->options.callback(s->options.context, &s->progress) != 0)
-        return mlff_fail(MLFF_ERR_INTERRUPTED, "sampling was interrupted");
+        return mlff_fail(MLFF_ERR_INTERRUPTED, "sampling was interrupted in %s, at %" PRId64 " of some %" PRId64 " candidates",
+                         method, s->progress.n_done, s->progress.n_total);
     return MLFF_OK;
+}
+
+static mlff_status proceed(void *context)
+{
+    sampling *s = context;
+    return report(s, s->progress.method);
 }
 
 // Takes the system, and keeps it if it is physical.
@@ -128,12 +135,17 @@ static int64_t part(int64_t total, int64_t n, int64_t k)
     return (k + 1) * total / n - k * total / n;
 }
 
+static walkers walkers_of(sampling *s)
+{
+    return (walkers){.teacher = s->teacher, .seed = s->options.seed, .proceed = proceed, .context = s};
+}
+
 // ---- relaxed seeds
 
 static mlff_status relax_seeds(sampling *s, const mlff_samples *seeds)
 {
     mlff_status status = MLFF_OK;
-    walkers w = {.teacher = s->teacher, .seed = s->options.seed};
+    walkers w = walkers_of(s);
     int64_t n_lost = 0;
 
     for (size_t k = 0; k < seeds->n; k++) {
@@ -153,6 +165,9 @@ static mlff_status relax_seeds(sampling *s, const mlff_samples *seeds)
         }
         mlff_system *copy;
         MLFF_TRY(mlff_system_copy(w.walkers[k].system, &copy));
+        base_free(copy->velocities);
+        copy->velocities = NULL;
+        copy->group = s->next_group++;
         MLFF_TRY(samples_take(s->seeds, copy, "seed"));
     }
     if (n_lost > 0)
@@ -176,7 +191,8 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
     // A Hessian takes 6 N labels: not for a handful of samples.
     const bool bulk = system->periodic[0] || system->periodic[1] || system->periodic[2];
     by_modes = by_modes && !bulk && system->n_atoms <= NORMAL_MODES_MAX_ATOMS && n >= system->n_atoms;
-    if (by_modes) MLFF_TRY(normal_modes_find(s->teacher, system, &modes));
+    MLFF_TRY(report(s, by_modes ? "modes" : "thermal"));
+    if (by_modes) MLFF_TRY(normal_modes_find(s->teacher, system, proceed, s, &modes));
     for (int64_t k = 0; k < n; k++) {
         char origin[SAMPLE_ORIGIN_BYTES];
         const double temperature = o->temperatures[k % o->n_temperatures];
@@ -189,7 +205,7 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
         else
             mlff_system_perturb(copy, temperature, sample_seed(o->seed, stream));
         MLFF_TRY(offer(s, copy, origin, s->next_group++));
-        if (k % 64 == 0) MLFF_TRY(report(s, by_modes ? "modes" : "thermal"));
+        if (k % 64 == 0) MLFF_TRY(proceed(s));
     }
 done:
     normal_modes_free(&modes);
@@ -224,7 +240,7 @@ static mlff_status run_chains(sampling *s, walkers *w, int length)
         if (n_steps > 0) MLFF_TRY(walkers_relax(w, RELAXED_FORCE, n_steps));
         for (size_t k = 0; k < w->n; k++)
             if (w->walkers[k].alive) MLFF_TRY(offer_copy(s, w->walkers[k].system, "rattle", w->walkers[k].group));
-        MLFF_TRY(report(s, "rattle"));
+        MLFF_TRY(proceed(s));
     }
 done:
     return status;
@@ -234,11 +250,12 @@ static mlff_status sample_rattled(sampling *s, int64_t n)
 {
     mlff_status status = MLFF_OK;
     walkers w = {0};
+    MLFF_TRY(report(s, "rattle"));
     const int64_t n_seeds = (int64_t)s->seeds->n, n_chains = fmax((double)((n + CHAIN_LENGTH - 1) / CHAIN_LENGTH), 1);
     for (int64_t first = 0; first < n_chains; first += CHAINS_AT_ONCE) {
         const int64_t end = first + CHAINS_AT_ONCE < n_chains ? first + CHAINS_AT_ONCE : n_chains;
         walkers_free(&w);
-        w = (walkers){.teacher = s->teacher, .seed = s->options.seed};
+        w = walkers_of(s);
         for (int64_t c = first; c < end; c++)
             MLFF_TRY(walkers_add(&w, s->seeds->samples[c % n_seeds].system, 0, s->next_group++));
         MLFF_TRY(run_chains(s, &w, n < CHAIN_LENGTH ? (int)n : CHAIN_LENGTH));
@@ -263,11 +280,12 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
 {
     mlff_status status = MLFF_OK;
     const mlff_sample_options *o = &s->options;
-    walkers w = {.teacher = s->teacher, .seed = o->seed};
+    walkers w = walkers_of(s);
     const int64_t n_seeds = (int64_t)s->seeds->n, n_walkers = count_trajectories(s, n);
     const int n_steps = (int)lround(o->interval_fs / o->timestep_fs);
     uint64_t step = 0;
 
+    MLFF_TRY(report(s, "md"));
     for (int64_t k = 0; k < n_walkers; k++) {
         const double temperature = o->temperatures[k % o->n_temperatures];
         MLFF_TRY(walkers_add(&w, s->seeds->samples[k / o->n_temperatures % n_seeds].system, temperature, s->next_group++));
@@ -284,7 +302,7 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
             base_format(origin, sizeof origin, "md %g K", one->temperature);
             MLFF_TRY(offer_copy(s, one->system, origin, one->group));
         }
-        MLFF_TRY(report(s, "md"));
+        MLFF_TRY(proceed(s));
     }
     if (walkers_alive(&w) < w.n)
         base_warn("%zu of %zu %s ended early: the teacher failed or the system exploded; a lower temperature or a shorter "
@@ -413,6 +431,7 @@ static mlff_status choose_candidates(sampling *s, int64_t n_wanted)
 // Moves all of `from` behind `to`.
 static mlff_status move_samples(mlff_samples *from, mlff_samples *to)
 {
+    if (from->n == 0) return MLFF_OK;
     mlff_status status = base_grow(&to->samples, &to->capacity, to->n + from->n, sizeof *to->samples, "samples");
     if (status != MLFF_OK) return status;
     memcpy(to->samples + to->n, from->samples, from->n * sizeof *to->samples);
@@ -430,10 +449,22 @@ static int64_t free_group(const mlff_samples *samples)
     return group;
 }
 
+static mlff_status make_samples(sampling *s, const mlff_samples *seeds)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(relax_seeds(s, seeds));
+    if ((int64_t)s->seeds->n > s->options.n_samples) MLFF_TRY(mlff_samples_select(s->seeds, s->options.n_samples, NULL));
+    MLFF_TRY(make_candidates(s));
+    MLFF_TRY(choose_candidates(s, s->options.n_samples - (int64_t)s->seeds->n));
+done:
+    return status;
+}
+
 mlff_status mlff_sample(mlff_teacher *teacher, const mlff_samples *seeds, const mlff_sample_options *given, mlff_samples *samples)
 {
     mlff_status status = MLFF_OK;
     sampling s = {.teacher = teacher, .options = mlff_sample_options_default(), .start_ns = base_clock_ns()};
+    char cause[1024];
 
     MLFF_TRY(base_take_options(__func__, "mlff_sample_options", given, sizeof s.options, &s.options));
     MLFF_TRY(check_options(&s));
@@ -442,18 +473,12 @@ mlff_status mlff_sample(mlff_teacher *teacher, const mlff_samples *seeds, const 
     MLFF_TRY(mlff_samples_create(&s.candidates));
     s.next_group = free_group(samples);
     s.progress.n_total = (int64_t)ceil((double)s.options.n_samples * s.options.oversample);
-    MLFF_TRY(relax_seeds(&s, seeds));
-    for (size_t k = 0; k < s.seeds->n; k++) {
-        mlff_system *seed = s.seeds->samples[k].system;
-        base_free(seed->velocities);
-        seed->velocities = NULL;
-        seed->group = s.next_group++;
-    }
-    if ((int64_t)s.seeds->n > s.options.n_samples) MLFF_TRY(mlff_samples_select(s.seeds, s.options.n_samples, NULL));
-    MLFF_TRY(make_candidates(&s));
-    MLFF_TRY(choose_candidates(&s, s.options.n_samples - (int64_t)s.seeds->n));
+    const mlff_status made = make_samples(&s, seeds);
+    if (made != MLFF_OK) snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    // What is finished is handed out also where the rest is not.
     MLFF_TRY(move_samples(s.seeds, samples));
     MLFF_TRY(move_samples(s.candidates, samples));
+    if (made != MLFF_OK) MLFF_FAIL(made, "%s", cause);
 done:
     mlff_samples_destroy(s.seeds);
     mlff_samples_destroy(s.candidates);

@@ -58,9 +58,11 @@ size_t walkers_alive(const walkers *w)
 mlff_status walkers_forces(walkers *w)
 {
     int n = 0;
+    mlff_status status = w->proceed ? w->proceed(w->context) : MLFF_OK;
+    if (status != MLFF_OK) return status;
     for (size_t k = 0; k < w->n; k++)
         if (w->walkers[k].alive && !w->walkers[k].resting) w->systems[n++] = w->walkers[k].system;
-    mlff_status status = mlff_teacher_compute(w->teacher, w->systems, n, w->labels);
+    status = mlff_teacher_compute(w->teacher, w->systems, n, w->labels);
     if (status != MLFF_OK) return status;
     n = 0;
     for (size_t k = 0; k < w->n; k++) {

@@ -23,13 +23,15 @@ typedef struct walkers {
     walker *walkers; /* [n] */
     size_t n, capacity;
     uint64_t seed;
+    mlff_status (*proceed)(void *context); /* called before each call of the teacher, which a failure forestalls; NULL */
+    void *context;
     const mlff_system **systems; /* [n] and labels [n]: scratch of a call */
     mlff_label *labels;
 } walkers;
 
 /* A walker that begins with a copy of the system. */
 mlff_status walkers_add(walkers *w, const mlff_system *start, double temperature, int64_t group);
-/* Forces of those alive and not resting; one whose structure the teacher cannot compute dies. */
+/* Forces of those alive and not resting; one whose structure the teacher cannot compute dies. Fails as `proceed` and as the teacher. */
 mlff_status walkers_forces(walkers *w);
 /* Descent by FIRE (Bitzek et al. 2006, doi:10.1103/PhysRevLett.97.170201) until the largest force on an atom is below the limit
  * (eV/Å) or n_steps are done. */
