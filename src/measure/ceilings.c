@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ceilings.c: the most this machine does: float32 multiply-adds, and bytes read from each level of memory, on so many threads.
+// ceilings.c: the most this machine does: multiply-adds of vectors in float32, and of what multiplies matrices in bfloat16 where a path does
+// so; bytes read from each level of memory; on so many threads.
 // A few hundredths of a second once a process; the best of several tries, for a ceiling is what was ever reached. What cores
 // do not share is measured on one and multiplied. Threads are timed by their processor time: on a busy machine the time that
 // they wait for a processor would make the ceiling too low.
@@ -7,6 +8,10 @@
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "measure.h"
 
@@ -42,7 +47,65 @@ static void multiply_add_portable(vector16 *seed, int64_t rounds) MULTIPLY_ADD
                                                                vector16 *seed) READ
 #endif
 
-    static int best_path(void)
+#if defined(__x86_64__)
+    enum {
+        DOT_FLOPS_A_ROUND = 2 * FLOPS_A_ROUND,
+        TILES_A_ROUND = 4,
+        TILE_FLOPS_A_ROUND = TILES_A_ROUND * 16 * 16 * 32 * 2
+    };
+
+__attribute__((target("avx512f,avx512bf16"))) static void dot_bfloat16(vector16 *seed, int64_t rounds)
+{
+    __m512 sum[CHAINS];
+    const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3c003c00); // 2^-7
+    for (int k = 0; k < CHAINS; k++) sum[k] = (__m512)*seed * (float)k;
+    for (int64_t i = 0; i < rounds; i++) {
+#pragma GCC unroll 12
+        for (int k = 0; k < CHAINS; k++) sum[k] = _mm512_dpbf16_ps(sum[k], a, a);
+    }
+    for (int k = 1; k < CHAINS; k++) sum[0] = _mm512_add_ps(sum[0], sum[k]);
+    *seed = (vector16)sum[0];
+}
+
+// Four tiles of sums, of two tiles by two, as the kernels have them.
+__attribute__((target("amx-tile,amx-bf16"))) static void multiply_tiles(vector16 *seed, int64_t rounds)
+{
+    static const struct {
+        uint8_t palette, start_row, zero[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shape __attribute__((aligned(64))) = {
+        .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    uint16_t operand[16 * 32];
+    float sums[16 * 16];
+    for (int k = 0; k < 16 * 32; k++) operand[k] = 0x3c00;
+    __asm__ volatile("" ::: "memory"); // the instructions do not tell the compiler what they read and write
+    _tile_loadconfig(&shape);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_loadd(4, operand, 64);
+    _tile_loadd(5, operand, 64);
+    _tile_loadd(6, operand, 64);
+    _tile_loadd(7, operand, 64);
+    for (int64_t i = 0; i < rounds; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 5, 6);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(3, sums, 64);
+    _tile_release();
+    __asm__ volatile("" ::: "memory");
+    (*seed)[0] = sums[0];
+}
+#endif
+
+const char *const ceiling_product_names[N_CEILING_PRODUCTS] = {"", "bf16 by AVX512-BF16", "bf16 by AMX tiles",
+                                                               "tf32 by AMX tiles", "float32 by AMX tiles"};
+
+static int best_path(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) return 2;
@@ -51,8 +114,20 @@ static void multiply_add_portable(vector16 *seed, int64_t rounds) MULTIPLY_ADD
     return 0;
 }
 
+typedef void arithmetic(vector16 *seed, int64_t rounds);
+
+static arithmetic *vectors_of(int path)
+{
+#if defined(__x86_64__)
+    if (path > 0) return path == 2 ? multiply_add_avx512 : multiply_add_avx2;
+#endif
+    (void)path;
+    return multiply_add_portable;
+}
+
 typedef struct job {
-    const vector16 *data; // NULL: multiply-adds
+    arithmetic *multiply; // NULL: data are read
+    const vector16 *data;
     size_t n;
     int64_t rounds;
     vector16 seed;
@@ -71,14 +146,15 @@ static void *work(void *context)
 {
     job *j = context;
     const double start = thread_time_ns();
+    if (j->multiply) {
+        j->multiply(&j->seed, j->rounds);
+    } else {
 #if defined(__x86_64__)
-    if (j->path == 2 && j->data) read_avx512(j->data, j->n, j->rounds, &j->seed);
-    if (j->path == 2 && !j->data) multiply_add_avx512(&j->seed, j->rounds);
-    if (j->path == 1 && j->data) read_avx2(j->data, j->n, j->rounds, &j->seed);
-    if (j->path == 1 && !j->data) multiply_add_avx2(&j->seed, j->rounds);
+        if (j->path == 2) read_avx512(j->data, j->n, j->rounds, &j->seed);
+        if (j->path == 1) read_avx2(j->data, j->n, j->rounds, &j->seed);
 #endif
-    if (j->path == 0 && j->data) read_portable(j->data, j->n, j->rounds, &j->seed);
-    if (j->path == 0 && !j->data) multiply_add_portable(&j->seed, j->rounds);
+        if (j->path == 0) read_portable(j->data, j->n, j->rounds, &j->seed);
+    }
     j->time_ns = thread_time_ns() - start;
     return NULL;
 }
@@ -102,6 +178,31 @@ static double rate_of(job *jobs, int n_threads, double amount)
 
 static const size_t level_bytes[CEILING_LEVELS] = {24 << 10, 256 << 10, 2 << 20, 12 << 20, 96 << 20};
 
+// Flops a ns of so many threads; what cores do not share is measured on one of them.
+static double arithmetic_rate(arithmetic *multiply, int n_threads, int64_t rounds, double flops_a_round)
+{
+    double best = 0;
+    for (int attempt = 0; attempt < TRIES; attempt++) {
+        job one = {.multiply = multiply, .rounds = rounds, .seed = {0.5f}};
+        best = fmax(best, n_threads * rate_of(&one, 1, (double)rounds * flops_a_round));
+    }
+    return best;
+}
+
+static void measure_arithmetic(int n_threads, ceilings *c)
+{
+    enum { ROUNDS = 200000, TILE_ROUNDS = 10000 }; // 77 Mflop, of tiles 655 Mflop
+    c->flops_a_ns = arithmetic_rate(vectors_of(best_path()), n_threads, ROUNDS, FLOPS_A_ROUND);
+#if defined(__x86_64__)
+    static const int of_one[N_CEILING_PRODUCTS] = {1, 1, 1, 3, 6};
+    if (c->products == CEILING_BF16_DOTS)
+        c->product_flops_a_ns = arithmetic_rate(dot_bfloat16, n_threads, ROUNDS, DOT_FLOPS_A_ROUND);
+    else if (c->products != CEILING_VECTORS)
+        c->product_flops_a_ns =
+            arithmetic_rate(multiply_tiles, n_threads, TILE_ROUNDS, (double)TILE_FLOPS_A_ROUND / of_one[c->products]);
+#endif
+}
+
 static mlff_status measure(int n_threads, ceilings *c)
 {
     mlff_status status = MLFF_OK;
@@ -115,12 +216,8 @@ static mlff_status measure(int n_threads, ceilings *c)
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    int path = best_path();
-    enum { ROUNDS = 200000 }; // 77 Mflop a thread
-    for (int attempt = 0; attempt < TRIES; attempt++) {
-        jobs[0] = (job){.rounds = ROUNDS, .path = path, .seed = {0.5f}};
-        c->flops_a_ns = fmax(c->flops_a_ns, n_threads * rate_of(jobs, 1, (double)ROUNDS * FLOPS_A_ROUND));
-    }
+    const int path = best_path();
+    measure_arithmetic(n_threads, c);
     for (int level = 0; level < CEILING_LEVELS; level++) {
         size_t n = level + 1 < CEILING_LEVELS ? level_bytes[level] / sizeof *data : each;
         int64_t rounds = (int64_t)((32 << 20) / (n * sizeof *data)) + 1;
@@ -140,7 +237,7 @@ done:
     return status;
 }
 
-mlff_status ceilings_get(int n_threads, ceilings *ceilings_out)
+mlff_status ceilings_get(int n_threads, ceiling_products products, ceilings *ceilings_out)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static ceilings kept;
@@ -148,14 +245,19 @@ mlff_status ceilings_get(int n_threads, ceilings *ceilings_out)
     if (n_threads < 1) n_threads = 1;
     if (n_threads > THREADS_MAX) n_threads = THREADS_MAX;
     pthread_mutex_lock(&lock);
-    if (kept.n_threads != n_threads) {
-        ceilings c = {0};
+    if (kept.n_threads != n_threads || kept.products != products) {
+        ceilings c = {.products = products};
         status = measure(n_threads, &c);
         if (status == MLFF_OK) kept = c;
     }
     *ceilings_out = kept;
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+double ceilings_flops_a_ns(const ceilings *c)
+{
+    return fmax(c->flops_a_ns, c->product_flops_a_ns);
 }
 
 // Of the largest level that is not larger than the working set of one thread: a smaller set is read at least as fast, so that

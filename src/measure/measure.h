@@ -253,13 +253,28 @@ mlff_status percentile_interval(const double *values, int64_t n, double fraction
 /* ---- ceilings.c ------------------------------------------------------------------------------ */
 
 enum { CEILING_LEVELS = 5 };
+/* What multiplies matrices, beside vectors in float32: instructions whose operands are in bfloat16. A product of two numbers in tf32 is
+ * three of theirs on tiles, in float32 six. */
+typedef enum ceiling_products {
+    CEILING_VECTORS,
+    CEILING_BF16_DOTS, /* AVX512-BF16 */
+    CEILING_BF16_TILES,
+    CEILING_TF32_TILES,
+    CEILING_FLOAT32_TILES, /* AMX */
+    N_CEILING_PRODUCTS
+} ceiling_products;
+extern const char *const ceiling_product_names[N_CEILING_PRODUCTS]; /* "bf16 by AMX tiles"; of CEILING_VECTORS "" */
 typedef struct ceilings {
-    int n_threads;                                                  /* 0: not measured */
-    double flops_a_ns;                                              /* float32, a multiply-add is two */
+    int n_threads;     /* 0: not measured */
+    double flops_a_ns; /* float32 by vectors, a multiply-add is two */
+    ceiling_products products;
+    double product_flops_a_ns;                                      /* of `products`; 0 of vectors */
     double level_bytes[CEILING_LEVELS], bytes_a_ns[CEILING_LEVELS]; /* read by every thread from a set of its own of that size */
 } ceilings;
-/* Measured once a process for a number of threads. */
-mlff_status ceilings_get(int n_threads, ceilings *ceilings_out);
+/* Measured once a process for a number of threads and what multiplies, which this processor must have. */
+mlff_status ceilings_get(int n_threads, ceiling_products products, ceilings *ceilings_out);
+/* Of the faster unit: what none of a stage's arithmetic exceeds, whichever part of it each one does. */
+double ceilings_flops_a_ns(const ceilings *c);
 /* Bytes a ns from a working set that all threads share out: of the largest measured size that is not above it. */
 double ceilings_bytes_a_ns(const ceilings *c, double working_set);
 

@@ -231,11 +231,12 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 /* What measuring cost, one sentence; "" where it was not measured. */
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
-/* callable.c: threads whose measured ceilings bound the callable's stages: those of an evaluator on the CPU in float32 by vectors, else 0. */
-int callable_ceiling_threads(const mlff_callable *callable);
+/* callable.c: threads whose measured ceilings bound the callable's stages: those of an evaluator on the CPU, but for float64; else 0. What
+ * multiplies its matrices. */
+int callable_ceiling_threads(const mlff_callable *callable, ceiling_products *products_out);
 /* bounds.c: least work of each stage as the callable states it, and its least time on n_threads (0: not bounded here). The first
  * rows of the profile are the callable's stages. Fails with MLFF_ERR_MEMORY. */
-mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads);
+mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads, ceiling_products products);
 
 /* leaks.c: reserved memory against what is used of it; called by profile_derive. */
 void leaks_relate(mlff_profile *profile);

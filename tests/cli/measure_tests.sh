@@ -60,6 +60,23 @@ test_profile() {
     # An error of writing names the output, and what was measured is printed all the same.
     run 1 profile model.safetensors water.xyz --n-steps 5 --trace /dev/full
     says '^mlff: /dev/full' err && says 'median'
+    # Where matrices are multiplied in bfloat16, the limits are those of what multiplies them. A stage that was faster than they allow says so.
+    run 0 new --arch orb-v2 --features 64 --layers 1 --hidden 64 -o orb.safetensors
+    if "$mlff" profile orb.safetensors --system silicon --n-atoms 8 --n-steps 20 --threads 1 --device cpu --precision bf16 --full -o bf16.json >out 2>err; then
+        local limit
+        if grep -q 'How near to the machine' out; then
+            tr '\n' ' ' <out | grep -qE 'Gflop/s in float32 by vectors, [0-9.e+]+ Gflop/s in bf16 by (AVX512-BF16|AMX tiles), .* all of it at the faster rate' ||
+                fail "limits of bf16"
+            run 0 report bf16.json --text
+            tr "\n" " " <out | grep -qE "in bf16 by (AVX512-BF16|AMX)" || fail "limits of bf16 from a file"
+        else
+            says "not compared with this machine's limits"
+        fi
+        limit=$(value bf16.json ceilings.product_gflops)
+        awk -v limit="$limit" 'BEGIN { exit !(limit > 1) }' || fail "the limit of products in bf16: $limit"
+    else
+        says 'bf16 on the CPU takes AVX-512' err
+    fi
     # A molecule has one size: it is measured once.
     model --elements H,C,O
     run 0 profile model.safetensors --system ethanol --system-sizes 32,64 --n-steps 5

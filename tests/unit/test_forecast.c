@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Purpose: what is read off profiles of several sizes (exponent, floor, price of an atom, memory) is what was planted, and
 // Amdahl's forecast is his arithmetic.
+#include "device/cpu.h"
 #include "profile/profile.h"
 #include "unit/near.h"
 
@@ -221,13 +222,13 @@ static void test_bounds(void **state)
     mlff_profile *profile = of_size(10, 1.0, 0.1);
     profile->stages_measured = true;
     profile->summary.mean_pairs = 100.0;
-    for (int k = 0; k < 3; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 0.1, .median = 0.1}));
-    assert_ok(bounds_derive(profile, &callable, 0)); // on a device without ceilings: the work alone
+    for (int k = 0; k < 3; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 1e6, .median = 1e6}));
+    assert_ok(bounds_derive(profile, &callable, 0, CEILING_VECTORS)); // on a device without ceilings: the work alone
     const profile_stage *rows = profile->stages;
     assert_near(rows[0].flops, 10000.0, 0);
     assert_near(rows[0].bytes, 40.0, 0);
     assert_near(rows[0].bound_ms, 0.0, 0);
-    assert_ok(bounds_derive(profile, &callable, 1));
+    assert_ok(bounds_derive(profile, &callable, 1, CEILING_VECTORS));
     assert_near(rows[2].flops, 0.0, 0); // not described
     assert_near(rows[2].bound_ms, 0.0, 0);
     const ceilings *c = &profile->ceilings;
@@ -238,6 +239,40 @@ static void test_bounds(void **state)
     assert_false(rows[0].bound_by_memory);
     assert_near(rows[1].bound_ms, 8e9 / c->bytes_a_ns[CEILING_LEVELS - 1] * 1e-6, 1e-9);
     assert_true(rows[1].bound_by_memory);
+    assert_false(profile->notes && *profile->notes);
+    // A stage that was faster than its bound shows that the ceilings are too low: none is compared, and it is said.
+    profile->stages[1].shown.median_ms = 0.9 * rows[1].bound_ms;
+    assert_ok(bounds_derive(profile, &callable, 1, CEILING_VECTORS));
+    for (int k = 0; k < 3; k++) assert_near(rows[k].bound_ms, 0.0, 0);
+    assert_non_null(strstr(profile->notes, "not compared with this machine's limits: forward/copy was faster"));
+    mlff_profile_destroy(profile);
+}
+
+// Where matrices are multiplied in bfloat16, the faster unit bounds the arithmetic, and weights have half of the bytes.
+static void test_bounds_of_products(void **state)
+{
+    (void)state;
+    static const mlff_stage stages[] = {{"message", "forward", 0, ""}, {"copy", "forward", -1, ""}};
+    const mlff_callable callable = {.n_stages = 2, .stages = stages, .stage_work = stated_work};
+    if (!cpu_has_bfloat16()) {
+        printf("skipped: no AVX512-BF16\n");
+        skip();
+    }
+    mlff_profile *profile = of_size(10, 1.0, 0.1);
+    profile->stages_measured = true;
+    profile->summary.mean_pairs = 100.0;
+    for (int k = 0; k < 2; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 1e6, .median = 1e6}));
+    assert_ok(bounds_derive(profile, &callable, 1, CEILING_BF16_DOTS));
+    const ceilings *c = &profile->ceilings;
+    printf("%.4g Gflop/s by vectors, %.4g in bfloat16\n", c->flops_a_ns, c->product_flops_a_ns);
+    assert_int_equal(c->products, CEILING_BF16_DOTS);
+    // Half the rate of float32 (Sapphire Rapids) to twice as much (Zen 4), where both are measured beside other work.
+    assert_true(c->product_flops_a_ns > 0.1 * c->flops_a_ns && c->product_flops_a_ns < 10 * c->flops_a_ns);
+    assert_near(profile->stages[0].bound_ms, 10000.0 / fmax(c->flops_a_ns, c->product_flops_a_ns) * 1e-6, 1e-15);
+    assert_near(profile->stages[1].bound_ms, 4e9 / c->bytes_a_ns[CEILING_LEVELS - 1] * 1e-6, 1e-9);
+    const ceilings faster = {.flops_a_ns = 2, .product_flops_a_ns = 3}, slower = {.flops_a_ns = 2, .product_flops_a_ns = 1};
+    assert_near(ceilings_flops_a_ns(&faster), 3, 0);
+    assert_near(ceilings_flops_a_ns(&slower), 2, 0);
     mlff_profile_destroy(profile);
 }
 
@@ -249,6 +284,7 @@ int main(void)
                                        cmocka_unit_test(test_what_if),
                                        cmocka_unit_test(test_what_if_check),
                                        cmocka_unit_test(test_what_if_interval),
-                                       cmocka_unit_test(test_bounds)};
+                                       cmocka_unit_test(test_bounds),
+                                       cmocka_unit_test(test_bounds_of_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

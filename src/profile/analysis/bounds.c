@@ -2,10 +2,38 @@
 // bounds.c: how far a stage is from what this machine can do, without hardware counters: the least work that the force field
 // states for its stages, against measured ceilings. It is a lower bound of the time, so that 100 % cannot be exceeded.
 #include <math.h>
+#include <string.h>
 
 #include "profile/profile.h"
 
-mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads)
+// A stage, over layers, that took less time than its bound: its kind's first row, or NULL.
+static const profile_stage *find_faster(const mlff_profile *profile)
+{
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *first = &profile->stages[i];
+        double bound = 0, time = 0;
+        for (int k = 0; k < profile->n_stages; k++) {
+            const profile_stage *row = &profile->stages[k];
+            if (strcmp(row->name, first->name) != 0 || strcmp(row->phase, first->phase) != 0) continue;
+            bound += row->bound_ms;
+            time += row->shown.median_ms;
+        }
+        if (bound > time) return first;
+    }
+    return NULL;
+}
+
+// A core whose units another one shares, as hardware threads and virtual machines do, is slower at times: then nothing is known.
+static mlff_status drop_bounds(mlff_profile *profile, const profile_stage *faster)
+{
+    for (int i = 0; i < profile->n_stages; i++) profile->stages[i].bound_ms = 0;
+    return profile_note(profile,
+                        "stages are not compared with this machine's limits: %s/%s was faster than they allow, as where other "
+                        "programs used the cores while they were measured",
+                        faster->phase, faster->name);
+}
+
+mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads, ceiling_products products)
 {
     ceilings *c = &profile->ceilings;
     const mlff_work_size size = {1.0, profile_atoms(profile), profile->summary.mean_pairs};
@@ -21,16 +49,20 @@ mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, 
         any = true;
     }
     if (!any || n_threads == 0) return MLFF_OK;
-    mlff_status status = ceilings_get(n_threads, c);
+    mlff_status status = ceilings_get(n_threads, products, c);
     if (status == MLFF_ERR_MEMORY) // the times of the run stay
         return profile_note(profile, "stages are not compared with this machine's limits: no memory for the bandwidth test");
     if (status != MLFF_OK) return status;
+    // Bytes are those of numbers in float32; weights in bfloat16 have half of them.
+    const double kept = products == CEILING_BF16_DOTS || products == CEILING_BF16_TILES ? 0.5 : 1;
     for (int i = 0; i < profile->n_stages; i++) {
         profile_stage *row = &profile->stages[i];
         if (!(row->flops > 0.0) && !(row->bytes > 0.0)) continue;
-        const double compute = row->flops / c->flops_a_ns, memory = row->bytes / ceilings_bytes_a_ns(c, row->resident_bytes);
+        const double compute = row->flops / ceilings_flops_a_ns(c),
+                     memory = kept * row->bytes / ceilings_bytes_a_ns(c, kept * row->resident_bytes);
         row->bound_ms = fmax(compute, memory) * 1e-6;
         row->bound_by_memory = memory > compute;
     }
-    return MLFF_OK;
+    const profile_stage *faster = find_faster(profile);
+    return faster ? drop_bounds(profile, faster) : MLFF_OK;
 }

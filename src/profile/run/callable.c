@@ -113,14 +113,20 @@ static void evaluator_domain_times(void *context, int domain, double *time_ns)
     mlff_evaluator_domain_stage_times(((evaluator_callable *)context)->evaluator, domain, time_ns);
 }
 
-int callable_ceiling_threads(const mlff_callable *callable)
+int callable_ceiling_threads(const mlff_callable *callable, ceiling_products *products_out)
 {
     mlff_evaluator_info info;
+    *products_out = CEILING_VECTORS;
     if (callable->step != evaluator_step) return 0;
     mlff_evaluator_info_get(((const evaluator_callable *)callable->context)->evaluator, &info);
-    const bool vectors =
-        info.precision == MLFF_FLOAT32 && strcmp(info.cpu_path, "amx") != 0; // what is measured multiplies vectors
-    return info.device.kind == MLFF_CPU && vectors ? info.n_threads : 0;
+    if (info.device.kind != MLFF_CPU || info.precision == MLFF_FLOAT64) return 0;
+    if (strcmp(info.cpu_path, "amx") == 0)
+        *products_out = info.precision == MLFF_BF16   ? CEILING_BF16_TILES
+                        : info.precision == MLFF_TF32 ? CEILING_TF32_TILES
+                                                      : CEILING_FLOAT32_TILES;
+    else if (info.precision == MLFF_BF16)
+        *products_out = CEILING_BF16_DOTS;
+    return info.n_threads;
 }
 
 static unsigned properties_of(const mlff_model *model)

@@ -536,7 +536,9 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
-    MLFF_TRY(bounds_derive(profile, &r->callable, callable_ceiling_threads(&r->callable)));
+    ceiling_products products;
+    const int n_threads = callable_ceiling_threads(&r->callable, &products);
+    MLFF_TRY(bounds_derive(profile, &r->callable, n_threads, products));
     profile->summary.partial = *ended != MLFF_OK;
     if (*ended != MLFF_OK) MLFF_TRY(profile_note(profile, "partial: %s", r->error));
     MLFF_TRY(profile_derive(profile));

@@ -85,6 +85,10 @@ static void write_added(json *j, const mlff_profile *profile)
     json_open(j, "ceilings", '{');
     json_integer(j, "threads", profile->ceilings.n_threads);
     json_number(j, "gflops", profile->ceilings.flops_a_ns);
+    if (profile->ceilings.products != CEILING_VECTORS) {
+        json_string(j, "products", ceiling_product_names[profile->ceilings.products]);
+        json_number(j, "product_gflops", profile->ceilings.product_flops_a_ns);
+    }
     json_numbers(j, "level_bytes", profile->ceilings.level_bytes, CEILING_LEVELS);
     json_numbers(j, "gbytes_per_s", profile->ceilings.bytes_a_ns, CEILING_LEVELS);
     json_close(j, '}');

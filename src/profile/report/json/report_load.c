@@ -58,11 +58,16 @@ static mlff_status read_ceilings(const loader *l, ceilings *c)
     mlff_status status = MLFF_OK;
     loader inner = {.path = l->path, .inside = "ceilings."};
     double *values = NULL;
+    char *products = NULL;
     int64_t n = 0, threads = 0;
     MLFF_TRY(member_get(l, "ceilings", false, &inner.object));
     if (!inner.object) return MLFF_OK;
     MLFF_TRY(member_integer(&inner, "threads", 0, 0, 100000, &threads));
     MLFF_TRY(member_number(&inner, "gflops", MAY_BE_NULL, &c->flops_a_ns));
+    MLFF_TRY(member_number(&inner, "product_gflops", MAY_BE_NULL, &c->product_flops_a_ns));
+    MLFF_TRY(member_text(&inner, "products", MAY_BE_NULL, &products));
+    for (int k = 1; products && k < N_CEILING_PRODUCTS; k++)
+        if (strcmp(products, ceiling_product_names[k]) == 0) c->products = (ceiling_products)k;
     for (int pass = 0; pass < 2; pass++) {
         MLFF_TRY(member_numbers(&inner, pass ? "gbytes_per_s" : "level_bytes", &values, &n));
         for (int64_t k = 0; k < n && k < CEILING_LEVELS; k++) (pass ? c->bytes_a_ns : c->level_bytes)[k] = values[k];
@@ -71,6 +76,7 @@ static mlff_status read_ceilings(const loader *l, ceilings *c)
     }
     c->n_threads = (int)threads;
 done:
+    base_free(products);
     return status;
 }
 

@@ -241,7 +241,10 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
 {
     const ceilings *c = &profile->ceilings;
     double bound_ms = 0.0, shown_ms = 0.0;
-    if (c->n_threads < 1) return;
+    char products[128] = "", rule[80] = "";
+    bool any = false;
+    for (int i = 0; i < profile->n_stages; i++) any = any || profile->stages[i].bound_ms > 0.0;
+    if (c->n_threads < 1 || !any) return;
     page_heading(p, "How near to the machine's limits");
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *first = &profile->stages[i];
@@ -266,12 +269,17 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
                  time > 0.0 ? 100.0 * bound / time : 0.0, PROFILE_TIME(bound), first->bound_by_memory ? "memory" : "arithmetic",
                  flops * 1e-6, bytes * 1e-6, time > 0.0 ? flops * 1e-6 / time : 0.0);
     }
-    page_wrappedf(
-        p, "",
-        "These stages: %.1f %% of the bound. Ceilings measured here on %d thread%s: %.4g Gflop/s in float32, %.3g GB/s from the "
-        "first level of cache, %.3g GB/s from memory. The bound is the least work of the equations, without counters",
-        shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, base_plural(c->n_threads), c->flops_a_ns,
-        c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1]);
+    if (c->products != CEILING_VECTORS) {
+        base_format(products, sizeof products, "by vectors, %.4g Gflop/s in %s, ", c->product_flops_a_ns,
+                    ceiling_product_names[c->products]);
+        snprintf(rule, sizeof rule, ", all of it at the faster rate");
+    }
+    page_wrappedf(p, "",
+                  "These stages: %.1f %% of the bound. Ceilings measured here on %d thread%s: %.4g Gflop/s in float32%s%s%.3g "
+                  "GB/s from the "
+                  "first level of cache, %.3g GB/s from memory. The bound is the least work of the equations%s, without counters",
+                  shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, base_plural(c->n_threads), c->flops_a_ns,
+                  *products ? " " : ", ", products, c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1], rule);
 }
 
 static void write_slowest(text_page *p, const mlff_profile *profile)
