@@ -283,18 +283,19 @@ static void test_masses_of_a_dump(void **state)
     assert_int_equal(remove(path), 0);
 }
 
-// Units real, atoms in another order, positions as fractions of a tilted box that does not begin at 0, no elements, further columns. The
+// Units real, times, atoms in another order, positions as fractions of a tilted box that does not begin at 0, no elements, further columns. The
 // units stand before the first frame alone, as LAMMPS writes them.
 static void test_foreign_dump(void **state)
 {
     (void)state;
     static const char *const text =
-        "ITEM: UNITS\nreal\nITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n3\nITEM: BOX BOUNDS xy xz yz pp pp ff\n"
+        "ITEM: UNITS\nreal\nITEM: TIME\n12.5\nITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n3\nITEM: BOX BOUNDS xy xz yz pp pp ff\n"
         "-1 12 2\n-3 7 1\n5 10 0.5\nITEM: ATOMS id type q xs ys zs vx vy vz mol\n"
         "3 1 0.1 0.5 0.25 0.2 1e-3 0 0 7\n1 2 -0.2 0 0 0 0 2e-3 0 7\n2 1 0.1 1 1 1 0 0 3e-3 7\n"
         "ITEM: TIMESTEP\n1\nITEM: NUMBER OF ATOMS\n3\nITEM: BOX BOUNDS pp pp pp\n0 9\n0 9\n0 9\n"
         "ITEM: ATOMS id x y z vx vy vz\n1 0 0 0 4e-3 0 0\n2 1 1 1 0 0 0\n3 2 2 2 0 0 0\n"
-        "ITEM: UNITS\nmetal\nITEM: TIMESTEP\n2\nITEM: NUMBER OF ATOMS\n3\nITEM: BOX BOUNDS pp pp pp\n0 9\n0 9\n0 9\n"
+        "ITEM: UNITS\nmetal\nITEM: TIME\n0.0125\nITEM: TIMESTEP\n2\nITEM: NUMBER OF ATOMS\n3\nITEM: BOX BOUNDS pp pp pp\n0 9\n0 "
+        "9\n0 9\n"
         "ITEM: ATOMS id x y z vx vy vz\n1 0 0 0 4 0 0\n2 1 1 1 0 0 0\n3 2 2 2 0 0 0\n";
     static const double expected[9] = {-1, -3, 5, 12, 7, 10, 0.5 * 10 + 0.25 * 2 + 0.2 * 1 - 1, 0.25 * 9.5 + 0.2 * 0.5 - 3, 6};
     mlff_reader *reader;
@@ -311,10 +312,13 @@ static void test_foreign_dump(void **state)
     near(read->cell[0], 10, 1e-13); // -1 12 less the tilts 2 and 1
     near(read->cell[4], 9.5, 1e-13);
     assert_true(read->periodic[0] && read->periodic[1] && !read->periodic[2]);
+    near(read->time_fs, 12.5, 0);
     mlff_system_destroy(read);
     for (int k = 0; k < 2; k++) { // of units real, then of a file in units metal behind it
         assert_ok(mlff_reader_next(reader, &read));
         near(read->velocities[0], 4e-3, 1e-18);
+        if (k == 0) assert_true(isnan(read->time_fs)); // this frame has none
+        if (k == 1) near(read->time_fs, 12.5, 1e-14);
         mlff_system_destroy(read);
     }
     mlff_system_destroy(water);
@@ -397,7 +401,9 @@ static void test_absurd_counts(void **state)
         "ITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n1\nITEM: BOX BOUNDS pp pp pp\n0 1\n0 1\n0 1\nITEM: ATOMS x y z\n0 nan 0\n",
         "ITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n2\nITEM: BOX BOUNDS pp pp pp\n0 1\n0 1\n0 1\nITEM: ATOMS id x y z\n1 0 0 0\n1 "
         "0 0 1\n",
-        "ITEM: UNITS\nlj\n"};
+        "ITEM: UNITS\nlj\n",
+        "ITEM: TIME\nsoon\n",
+        "ITEM: TIME\ninf\n"};
     for (size_t k = 0; k < sizeof dumps / sizeof *dumps; k++) {
         assert_true(read_all("a.dump", topology, dumps[k], strlen(dumps[k]), &n_frames) != MLFF_OK);
         assert_non_null(strstr(mlff_last_error(), "a.dump:"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// dump_read.c: frames of LAMMPS's `dump custom` and `dump atom`: the box, positions (x, xu, xs or xsu), velocities, masses, and elements
-// where there is the column, else from a topology. Atoms are put in the order of their numbers. Units are metal unless ITEM: UNITS says real.
+// dump_read.c: frames of LAMMPS's `dump custom` and `dump atom`: the box, positions (x, xu, xs or xsu), velocities, masses, times
+// (ITEM: TIME), and elements where there is the column, else from a topology. Atoms are put in the order of their numbers. Units are metal
+// unless ITEM: UNITS says real.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct dump_row {
 
 typedef struct dump_frame {
     int64_t n_atoms;
+    double time; // in the units of the file; NaN: not given
     bool has_box, tilted, periodic[3];
     double low[3], cell[9];
     enum column columns[MAX_COLUMNS];
@@ -69,6 +71,17 @@ static mlff_status read_units(mlff_reader *reader)
         return reader_fail(reader, MLFF_ERR_UNSUPPORTED, "units %.20s; only metal and real are read, whose lengths are in Å",
                            word);
     reader->is_real = is_real;
+    return MLFF_OK;
+}
+
+static mlff_status read_time(mlff_reader *reader, dump_frame *frame)
+{
+    char *line;
+    const mlff_status status = need_line(reader, "the time", &line);
+    if (status != MLFF_OK) return status;
+    const char *text = atoms_skip_blanks(line);
+    if (!atoms_parse_number(&text, &frame->time) || !isfinite(frame->time) || *atoms_skip_blanks(text))
+        return reader_fail(reader, MLFF_ERR_FORMAT, "expected the time of a frame, found '%.40s'", line);
     return MLFF_OK;
 }
 
@@ -225,12 +238,13 @@ static mlff_status make_system(const mlff_reader *reader, const dump_frame *fram
 {
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
-    const double velocity_unit = reader->is_real ? 1 : 1e-3; // Å/fs
+    const double fs_per_unit = reader->is_real ? 1 : 1e3; // of time
     const bool repeats = frame->periodic[0] || frame->periodic[1] || frame->periodic[2];
     if (reader->topology || !frame->has_elements)
         MLFF_TRY(topology_check(reader, "a dump without the column element", frame->n_atoms));
     MLFF_TRY(topology_make_system(reader, (int)frame->n_atoms, repeats ? frame->cell : NULL, &system));
     for (int axis = 0; axis < 3; axis++) system->periodic[axis] = frame->periodic[axis];
+    system->time_fs = fs_per_unit * frame->time;
     if (frame->has_velocities) MLFF_TRY(mlff_system_add_velocities(system));
     if (frame->has_masses) MLFF_TRY(mlff_system_add_masses(system));
     for (size_t i = 0; i < frame->n_rows; i++) {
@@ -243,7 +257,7 @@ static mlff_status make_system(const mlff_reader *reader, const dump_frame *fram
             if (frame->scaled)
                 r[c] =
                     frame->low[c] + row->x[0] * frame->cell[c] + row->x[1] * frame->cell[3 + c] + row->x[2] * frame->cell[6 + c];
-            if (frame->has_velocities) system->velocities[3 * i + (size_t)c] = velocity_unit * row->v[c];
+            if (frame->has_velocities) system->velocities[3 * i + (size_t)c] = row->v[c] / fs_per_unit;
         }
     }
     MLFF_TRY(mlff_system_check(system, reader->name));
@@ -270,8 +284,10 @@ static mlff_status read_head(mlff_reader *reader, dump_frame *frame, bool *ends_
         if (!line) break;
         if (!begun && !*atoms_skip_blanks(line)) continue;
         begun = true;
-        if (item(line, "TIMESTEP") || item(line, "TIME")) {
+        if (item(line, "TIMESTEP")) {
             MLFF_TRY(need_line(reader, "the step", &line));
+        } else if (item(line, "TIME")) {
+            MLFF_TRY(read_time(reader, frame));
         } else if (item(line, "UNITS")) {
             MLFF_TRY(read_units(reader));
         } else if (item(line, "NUMBER OF ATOMS")) {
@@ -297,7 +313,7 @@ mlff_status dump_read_frame(mlff_reader *reader, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
     bool ends;
-    dump_frame frame = {0};
+    dump_frame frame = {.time = NAN};
     MLFF_TRY(read_head(reader, &frame, &ends));
     if (!ends) {
         MLFF_TRY(read_rows(reader, &frame));
