@@ -136,6 +136,64 @@ static void reads_pdb(void **state)
     mlff_system_destroy(system);
 }
 
+static char warning[256];
+
+static void keep_warning(void *context, const char *text)
+{
+    (void)context;
+    n_warnings++;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+
+#define PDB_ALTERNATE(name, letter, kind, residue, x, occupancy, element)                                                        \
+    "ATOM      1 " name letter kind " " residue "    " x "   0.000   0.000" occupancy "  0.00          " element "\n"
+
+// Of each residue the location of highest occupancy: not one letter for the whole file, whose other residues would lose atoms.
+static void reads_pdb_locations(void **state)
+{
+    (void)state;
+    static const char *const text =
+        // B has more
+        PDB_ALTERNATE(" N  ", " ", "SER", "A   1 ", "   1.000", "  1.00", " N")
+            PDB_ALTERNATE(" CB ", "A", "SER", "A   1 ", "   2.000", "  0.40", " C")
+                PDB_ALTERNATE(" CB ", "B", "SER", "A   1 ", "   3.000", "  0.60", " C")
+                    PDB_ALTERNATE(" OG ", "A", "SER", "A   1 ", "   4.000", "  0.40", " O")
+                        PDB_ALTERNATE(" OG ", "B", "SER", "A   1 ", "   5.000", "  0.60", " O")
+        // the same of both: A, though B comes first; and without occupancies
+        PDB_ALTERNATE(" CG ", "B", "VAL", "A   2 ", "   6.000", "  0.50", " C")
+            PDB_ALTERNATE(" CG ", "A", "VAL", "A   2 ", "   7.000", "  0.50", " C")
+                PDB_ALTERNATE(" CD ", "C", "VAL", "A   2A", "   8.000", "      ", " C")
+                    PDB_ALTERNATE(" CD ", "D", "VAL", "A   2A", "   9.000", "      ", " C")
+        // letters that no residue before had; an atom without the chosen letter keeps its own best; other chains have other residues
+        PDB_ALTERNATE(" CE ", "E", "LYS", "B   1 ", "  10.000", "  0.20", " C")
+            PDB_ALTERNATE(" CE ", "F", "LYS", "B   1 ", "  11.000", "  0.80", " C")
+                PDB_ALTERNATE(" NZ ", "E", "LYS", "B   1 ", "  12.000", "  0.20", " N")
+                    PDB_ALTERNATE(" NZ ", "G", "LYS", "B   1 ", "  13.000", "  0.70", " N")
+        // two kinds of residue in one place: the fewer atoms of a higher occupancy, and none of the others
+        PDB_ALTERNATE(" CB ", "A", "SER", "B   7 ", "  14.000", "  0.30", " C")
+            PDB_ALTERNATE(" OG ", "A", "SER", "B   7 ", "  15.000", "  0.30", " O")
+                PDB_ALTERNATE(" CX ", "A", "SER", "B   7 ", "  16.000", "  0.30", " C")
+                    PDB_ALTERNATE(" CB ", "B", "ALA", "B   7 ", "  17.000", "  0.70", " C") "END\n";
+    static const double x[] = {1, 3, 5, 7, 8, 11, 13, 17};
+    mlff_warning_handler_set(keep_warning, NULL);
+    n_warnings = 0;
+    mlff_system *system = read_text("x.pdb", text);
+    mlff_warning_handler_set(NULL, NULL);
+    assert_int_equal(system->n_atoms, 8);
+    for (size_t i = 0; i < 8; i++)
+        if (system->positions[3 * i] != x[i]) fail_msg("atom %zu: x is %g, not %g", i, system->positions[3 * i], x[i]);
+    assert_int_equal(n_warnings, 1);
+    assert_non_null(strstr(warning, "9 atoms of alternate locations left out; each residue keeps that of highest occupancy"));
+    mlff_system_destroy(system);
+    // Of one location nothing is left out.
+    n_warnings = 0;
+    mlff_warning_handler_set(keep_warning, NULL);
+    system = read_text("x.pdb", PDB_ALTERNATE(" CB ", "B", "SER", "A   1 ", "   3.000", "  0.60", " C") "END\n");
+    mlff_warning_handler_set(NULL, NULL);
+    assert_true(system->n_atoms == 1 && n_warnings == 0);
+    mlff_system_destroy(system);
+}
+
 static void refuses_pdb(void **state)
 {
     (void)state;
@@ -146,6 +204,7 @@ static void refuses_pdb(void **state)
         {"ATOM      1  ??  HOH A   1       1.000   2.000   3.000\n", "no element"},
         {"CRYST1   10.000   10.000   12.000  10.00  90.00 120.00\n" PDB_O, "no cell has"},
         {"END\n", "no ATOM or HETATM"},
+        {PDB_ALTERNATE(" CB ", "B", "SER", "A   1 ", "   3.000", "  half", " C"), "expected an occupancy in columns 55 to 60"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         mlff_reader *reader = NULL;
@@ -280,10 +339,9 @@ static void refuses_cif(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_lammps_data),     cmocka_unit_test(reads_velocities),
-        cmocka_unit_test(refuses_lammps_data),   cmocka_unit_test(reads_pdb),
-        cmocka_unit_test(refuses_pdb),           cmocka_unit_test(reads_cif),
-        cmocka_unit_test(reads_a_symmetric_cif), cmocka_unit_test(refuses_cif),
+        cmocka_unit_test(reads_lammps_data), cmocka_unit_test(reads_velocities),      cmocka_unit_test(refuses_lammps_data),
+        cmocka_unit_test(reads_pdb),         cmocka_unit_test(reads_pdb_locations),   cmocka_unit_test(refuses_pdb),
+        cmocka_unit_test(reads_cif),         cmocka_unit_test(reads_a_symmetric_cif), cmocka_unit_test(refuses_cif),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,32 @@
 // SPDX-License-Identifier: MIT
-// pdb_read.c: PDB files: a frame for each MODEL, else one for the file. Read are CRYST1 (the cell), ATOM and HETATM, by columns. Of
-// alternate locations the first one of the file is kept. The cell 1 × 1 × 1 Å that stands for "none" is none.
+// pdb_read.c: PDB files: a frame for each MODEL, else one for the file. Read are CRYST1 (the cell), ATOM and HETATM, by columns. Of a residue's
+// alternate locations that with the highest mean occupancy is kept, the first letter of several. The cell 1 × 1 × 1 Å that stands for "none" is
+// none.
 #include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sites.h"
 
+enum { KIND = 3, RESIDUE = 6 };
+
+// An atom with a letter for its location. Residues of one place may be of two kinds, a mutant and the natural one.
+typedef struct alternate {
+    char residue[RESIDUE];      // chain, number, insertion code
+    char name[KIND + 4];        // of the residue's kind and of the atom
+    char letter, chosen_letter; // of this atom; of the residue
+    char chosen_kind[KIND];     // that has the chosen letter
+    double occupancy;
+    size_t at; // of the list of sites
+} alternate;
+
 typedef struct pdb {
     site_list list;
+    alternate *alternates; // [n_alternates]
+    size_t n_alternates, capacity;
     double cell[9];
     bool has_cell;
-    char location; // the alternate location that is kept; 0: none seen
 } pdb;
 
 // Columns first .. last (from 1) of a line without blanks around them.
@@ -64,6 +79,23 @@ static mlff_status read_cell(mlff_reader *reader, pdb *file, const char *line)
     return MLFF_OK;
 }
 
+// Without an occupancy it is 1.
+static mlff_status read_alternate(mlff_reader *reader, pdb *file, const char *line)
+{
+    alternate added = {.letter = line[16], .occupancy = 1, .at = file->list.n};
+    char text[16];
+    columns(line, 55, 60, text);
+    if (*text && !column_number(line, 55, 60, &added.occupancy))
+        return reader_fail(reader, MLFF_ERR_FORMAT, "expected an occupancy in columns 55 to 60 of '%.80s'", line);
+    memcpy(added.residue, line + 21, sizeof added.residue);
+    memcpy(added.name, line + 17, KIND);
+    memcpy(added.name + KIND, line + 12, sizeof added.name - KIND);
+    const mlff_status status =
+        base_grow(&file->alternates, &file->capacity, file->n_alternates + 1, sizeof *file->alternates, "alternate locations");
+    if (status == MLFF_OK) file->alternates[file->n_alternates++] = added;
+    return status;
+}
+
 static mlff_status read_atom(mlff_reader *reader, pdb *file, const char *line)
 {
     site added = {.id = (int64_t)file->list.n};
@@ -71,15 +103,94 @@ static mlff_status read_atom(mlff_reader *reader, pdb *file, const char *line)
         if (!column_number(line, 31 + 8 * k, 38 + 8 * k, &added.position[k]))
             return reader_fail(reader, MLFF_ERR_FORMAT, "expected x, y and z in columns 31 to 54 of '%.60s'", line);
     if (!atoms_is_blank(line[16])) {
-        if (!file->location) file->location = line[16];
-        if (line[16] != file->location) {
-            reader_warn(reader, "of alternate locations the first is kept");
-            return MLFF_OK;
-        }
+        const mlff_status status = read_alternate(reader, file, line);
+        if (status != MLFF_OK) return status;
     }
     if (!(added.species = element_of(line, &added.mass)))
         return reader_fail(reader, MLFF_ERR_ELEMENT, "no element in columns 77-78 or 13-14 of '%.80s'", line);
     return sites_add(reader, &file->list, &added);
+}
+
+static int compare_letters(const alternate *a, const alternate *b)
+{
+    const int order = (unsigned char)a->letter - (unsigned char)b->letter;
+    return order ? order : (a->at > b->at) - (a->at < b->at);
+}
+
+static int by_letter(const void *a, const void *b)
+{
+    const alternate *x = a, *y = b;
+    const int order = memcmp(x->residue, y->residue, sizeof x->residue);
+    return order ? order : compare_letters(x, y);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const alternate *x = a, *y = b;
+    int order = memcmp(x->residue, y->residue, sizeof x->residue);
+    if (!order) order = memcmp(x->name, y->name, sizeof x->name);
+    return order ? order : compare_letters(x, y);
+}
+
+// The letter with the highest mean occupancy of n atoms that are sorted by letter: the index of its first atom.
+static size_t best_letter(const alternate *of, size_t n)
+{
+    const double rounding = 1e-6; // of a mean of equal numbers
+    size_t best = 0, end;
+    double highest = -INFINITY;
+    for (size_t first = 0; first < n; first = end) {
+        double sum = 0;
+        for (end = first; end < n && of[end].letter == of[first].letter; end++) sum += of[end].occupancy;
+        if (sum / (double)(end - first) <= highest + rounding) continue;
+        highest = sum / (double)(end - first);
+        best = first;
+    }
+    return best;
+}
+
+// Those of one atom's locations that are not kept lose their element: all but the residue's letter or, of an atom without that one, its own
+// best letter; of another kind than the chosen one all.
+static void choose_location(pdb *file, const alternate *of, size_t n)
+{
+    bool any = false;
+    for (size_t k = 0; k < n; k++) any = any || of[k].letter == of->chosen_letter;
+    const bool stays = memcmp(of->name, of->chosen_kind, KIND) == 0;
+    const char letter = any ? of->chosen_letter : stays ? of[best_letter(of, n)].letter : 0;
+    for (size_t k = 0; k < n; k++)
+        if (of[k].letter != letter) file->list.sites[of[k].at].species = 0;
+}
+
+static void choose_locations(mlff_reader *reader, pdb *file)
+{
+    alternate *all = file->alternates;
+    size_t n = 0, end;
+    if (file->n_alternates == 0) return;
+    qsort(all, file->n_alternates, sizeof *all, by_letter);
+    for (size_t first = 0; first < file->n_alternates; first = end) {
+        for (end = first; end < file->n_alternates && memcmp(all[end].residue, all[first].residue, RESIDUE) == 0;) end++;
+        const alternate best = all[first + best_letter(all + first, end - first)];
+        for (size_t k = first; k < end; k++) {
+            all[k].chosen_letter = best.letter;
+            memcpy(all[k].chosen_kind, best.name, KIND);
+        }
+    }
+    qsort(all, file->n_alternates, sizeof *all, by_name);
+    for (size_t first = 0; first < file->n_alternates; first = end) {
+        for (end = first; end < file->n_alternates && memcmp(all[end].residue, all[first].residue, RESIDUE) == 0 &&
+                          memcmp(all[end].name, all[first].name, sizeof all->name) == 0;)
+            end++;
+        choose_location(file, all + first, end - first);
+    }
+    const size_t n_read = file->list.n;
+    for (size_t i = 0; i < n_read; i++)
+        if (file->list.sites[i].species > 0) file->list.sites[n++] = file->list.sites[i];
+    file->list.n = n;
+    if (n < n_read) {
+        char text[128];
+        snprintf(text, sizeof text, "%zu atom%s of alternate locations left out; each residue keeps that of highest occupancy",
+                 n_read - n, base_plural((int64_t)(n_read - n)));
+        reader_warn(reader, text);
+    }
 }
 
 static bool is_record(const char *line, const char *name)
@@ -103,6 +214,7 @@ mlff_status pdb_read_frame(mlff_reader *reader, mlff_system **system_out)
         if (is_record(line, "ATOM") || is_record(line, "HETATM")) MLFF_TRY(read_atom(reader, &file, line));
         if ((is_record(line, "ENDMDL") || is_record(line, "END")) && file.list.n > 0) break;
     }
+    choose_locations(reader, &file);
     reader->has_cell = file.has_cell;
     memcpy(reader->cell, file.cell, sizeof file.cell);
     if (file.list.n == 0 && reader->n_frames == 0)
@@ -110,5 +222,6 @@ mlff_status pdb_read_frame(mlff_reader *reader, mlff_system **system_out)
     if (file.list.n > 0) MLFF_TRY(sites_make_system(reader, &file.list, file.has_cell ? file.cell : NULL, system_out));
 done:
     sites_free(&file.list);
+    base_free(file.alternates);
     return status;
 }
