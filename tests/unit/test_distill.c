@@ -77,7 +77,7 @@ static void test_whole_run(void **state)
     }
     assert_int_equal(noted, 2);
     mlff_model_destroy(student);
-    assert_int_equal(access(in_folder("whole", "checkpoint"), F_OK), -1); // no longer needed
+    assert_int_equal(access(in_folder("whole", "student.checkpoint"), F_OK), -1); // no longer needed
     char *page = NULL, *json = NULL;
     size_t length;
     assert_int_equal(base_read_file(in_folder("whole", "report.html"), 1 << 24, &page, &length), MLFF_OK);
@@ -237,9 +237,53 @@ static void test_interrupted_rounds(void **state)
         assert_true(++n_interrupted < 500);
     }
     assert_true(n_interrupted > 5);
-    static const char *const same[] = {"explored-1.extxyz", "round-1.json", "student.safetensors", "baseline.safetensors"};
+    static const char *const same[] = {"labels.mlff",         "explored-1.extxyz", "round-1.json",        "labels-1.mlff",
+                                       "student.safetensors", "baseline.mlff",     "baseline.safetensors"};
     for (size_t k = 0; k < sizeof same / sizeof *same; k++) assert_same_file("rounds", "pieces", same[k]);
     remove_run("pieces");
+}
+
+// Stops a run in a training that is half done, and the next one where that goes on.
+typedef struct half_way {
+    const char *stage, *model;     // that is there already
+    int n_before;                  // trainings of this stage
+    double stopped, resumed, last; // fractions of steps
+} half_way;
+
+static int stop_half_way(void *context, const mlff_distill_progress *progress)
+{
+    half_way *h = context;
+    if (strcmp(progress->stage, h->stage) != 0 || strncmp(progress->text, "step ", 5) != 0) return 0;
+    if (h->stopped > 0) {
+        h->resumed = progress->fraction;
+        return 1;
+    }
+    h->n_before -= progress->fraction < h->last;
+    h->last = progress->fraction;
+    if (h->n_before > 0 || progress->fraction < 0.5) return 0;
+    h->stopped = progress->fraction;
+    return 1;
+}
+
+// A student that is there does not cost the training behind it its checkpoint, of the second young student or of the baseline.
+static void test_training_goes_on(void **state)
+{
+    (void)state;
+    mlff_distill_config config = exploring_config();
+    config.n_steps = 3000; // with several validations of the young ones
+    half_way trainings[] = {{.stage = "round", .model = "young-0-1.safetensors", .n_before = 1},
+                            {.stage = "train", .model = "round-2.json"},
+                            {.stage = "baseline", .model = "student.safetensors"}};
+    int passed = -1;
+    for (size_t k = 0; k < sizeof trainings / sizeof *trainings; k++) {
+        half_way *h = &trainings[k];
+        assert_int_equal(run_with(&config, "pieces", stop_half_way, h, &passed), MLFF_ERR_INTERRUPTED);
+        assert_int_equal(access(in_folder("pieces", h->model), F_OK), 0);
+        assert_int_equal(run_with(NULL, "pieces", stop_half_way, h, &passed), MLFF_ERR_INTERRUPTED);
+        printf("%s: stopped at %.2f, went on at %.2f\n", h->stage, h->stopped, h->resumed);
+        if (!(h->stopped > 0 && h->resumed >= h->stopped)) fail_msg("%s begins again", h->stage);
+        remove_run("pieces");
+    }
     remove_run("rounds");
 }
 
@@ -405,9 +449,11 @@ static void test_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_run),   cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
-        cmocka_unit_test(test_settings),    cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
-        cmocka_unit_test(test_two_systems), cmocka_unit_test(test_long_record),      cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_whole_run),        cmocka_unit_test(test_interrupted_runs),
+        cmocka_unit_test(test_killed_runs),      cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
+        cmocka_unit_test(test_training_goes_on), cmocka_unit_test(test_two_systems),
+        cmocka_unit_test(test_long_record),      cmocka_unit_test(test_edited_settings),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

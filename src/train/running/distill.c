@@ -19,9 +19,11 @@
 #include "train/judging/verdict.h"
 
 static const char *const file_names[DISTILL_N_FILES] = {
-    "config.json",          "made-with.json", "samples.extxyz",      "labels.mlff",     "checkpoint",
-    "best.safetensors",     "history.jsonl",  "student.safetensors", "baseline.extxyz", "baseline.mlff",
-    "baseline.safetensors", "verdict.json",   "report.html"};
+    "config.json",          "made-with.json",      "samples.extxyz",
+    "labels.mlff",          "student.checkpoint",  "student.best.safetensors",
+    "history.jsonl",        "student.safetensors", "baseline.extxyz",
+    "baseline.mlff",        "baseline.checkpoint", "baseline.best.safetensors",
+    "baseline.safetensors", "verdict.json",        "report.html"};
 // Those that each round has: name, a dash, the round's number, suffix.
 static const char *const round_names[] = {"explored-", "labels-", "round-", "young-"};
 

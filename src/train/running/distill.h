@@ -17,12 +17,14 @@ typedef enum distill_file {
     DISTILL_MADE_WITH,
     DISTILL_SAMPLES,
     DISTILL_LABELS,
-    DISTILL_CHECKPOINT,
-    DISTILL_BEST,
+    DISTILL_STUDENT_CHECKPOINT,
+    DISTILL_STUDENT_BEST,
     DISTILL_HISTORY,
     DISTILL_STUDENT,
     DISTILL_BASELINE_SAMPLES,
     DISTILL_BASELINE_LABELS,
+    DISTILL_BASELINE_CHECKPOINT,
+    DISTILL_BASELINE_BEST,
     DISTILL_BASELINE,
     DISTILL_VERDICT,
     DISTILL_REPORT,
@@ -99,6 +101,9 @@ mlff_status distill_labels_divide(distill *d);
 
 /* ---- distill_students.c */
 
+/* The files of the training that writes NAME.safetensors, NAME.checkpoint and NAME.best.safetensors; to be freed, NULL without memory. */
+char *distill_checkpoint_path(const char *model_path);
+char *distill_best_path(const char *model_path);
 /* Trains a new student of the configured size for n_steps and writes it to `path`; loads it where it is there. `history`: file of
  * learning curves, or NULL. */
 mlff_status distill_train(distill *d, const distill_data *data, const char *path, uint64_t seed, int64_t n_steps,

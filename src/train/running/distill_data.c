@@ -24,6 +24,7 @@ mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int 
     mlff_status status = MLFF_OK;
     const mlff_distill_config *c = &d->config;
     mlff_sample_options options = mlff_sample_options_default();
+    mlff_samples *made = NULL;
     if (access(samples_path, F_OK) == 0) {
         MLFF_TRY(mlff_samples_read(samples, samples_path));
         goto probes;
@@ -37,8 +38,10 @@ mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int 
     options.closest = fmax(options.closest, c->core_repulsion);
     options.callback = while_sampling;
     options.context = d;
-    MLFF_TRY(mlff_sample(d->teacher, d->seeds, &options, samples));
-    MLFF_TRY(mlff_samples_write(samples, samples_path));
+    MLFF_TRY(mlff_samples_create(&made));
+    MLFF_TRY(mlff_sample(d->teacher, d->seeds, &options, made));
+    MLFF_TRY(mlff_samples_write(made, samples_path));
+    MLFF_TRY(mlff_samples_read(samples, samples_path)); // as a run that goes on has them
     const int64_t n_seeds = mlff_samples_size(d->seeds);
     MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structure%s around %" PRId64 " seed%s, %g to %g K", mlff_samples_size(samples),
                           base_plural(mlff_samples_size(samples)), n_seeds, base_plural(n_seeds), c->lowest_kelvin,
@@ -46,6 +49,7 @@ mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int 
 probes: // the file has no place for their directions; they are drawn from the seed
     if (n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, n_probes, 0.01, seed));
 done:
+    mlff_samples_destroy(made);
     return status;
 }
 

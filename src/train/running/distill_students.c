@@ -2,6 +2,7 @@
 // distill_students.c: students of a run: young ones that explore, the one that is handed out, and its baseline.
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/sha256.h"
@@ -107,6 +108,25 @@ done:
     return status;
 }
 
+static char *beside(const char *model_path, const char *suffix)
+{
+    static const char of_models[] = ".safetensors";
+    base_text path = {0};
+    base_text_add(&path, "%.*s%s", (int)(strlen(model_path) - strlen(of_models)), model_path, suffix);
+    if (path.status != MLFF_OK) base_text_free(&path);
+    return path.text;
+}
+
+char *distill_checkpoint_path(const char *model_path)
+{
+    return beside(model_path, ".checkpoint");
+}
+
+char *distill_best_path(const char *model_path)
+{
+    return beside(model_path, ".best.safetensors");
+}
+
 mlff_status distill_train(distill *d, const distill_data *data, const char *path, uint64_t seed, int64_t n_steps,
                           bool with_probes, const char *history, mlff_model **model_out)
 {
@@ -116,7 +136,8 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     mlff_training_errors best = {0};
     mlff_trainer_options options = mlff_trainer_options_default();
     mlff_fit_options fit = mlff_fit_options_default();
-    char errors[96];
+    char errors[96], *checkpoint = distill_checkpoint_path(path), *kept = distill_best_path(path);
+    if (!checkpoint || !kept) MLFF_TRY(MLFF_ERR_MEMORY);
     if (access(path, F_OK) == 0) {
         MLFF_TRY(mlff_model_load(path, model_out));
         goto trained; // a checkpoint may have outlived it
@@ -132,8 +153,8 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     options.learning_rate = d->config.learning_rate;
     options.loss.huber_forces = d->config.huber_forces;
     if (with_probes) options.loss.hessian_weight = 0.1 * options.loss.forces_weight;
-    fit.checkpoint = d->path[DISTILL_CHECKPOINT];
-    fit.best = d->path[DISTILL_BEST];
+    fit.checkpoint = checkpoint;
+    fit.best = kept;
     fit.history = history;
     fit.checkpoint_every = 10;
     fit.callback = while_training;
@@ -150,9 +171,11 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     *model_out = model;
     model = NULL;
 trained:
-    unlink(d->path[DISTILL_BEST]);
-    unlink(d->path[DISTILL_CHECKPOINT]);
+    unlink(kept);
+    unlink(checkpoint);
 done:
+    base_free(checkpoint);
+    base_free(kept);
     mlff_trainer_destroy(trainer);
     mlff_model_destroy(fresh);
     mlff_model_destroy(model);
