@@ -601,13 +601,14 @@ typedef struct mlff_verdict mlff_verdict;
 /* Judges a student on held-out labelled structures and in molecular dynamics from `start` (which may be NULL where
  * options->systems are given). `teacher` NULL: bars that need one
  * (speed, structure, spectrum) are not measured and therefore fail if they are asked for. Fails as mlff_evaluator_create,
- * mlff_evaluator_compute, and with MLFF_ERR_INTERRUPTED; a student whose dynamics fail is a failed bar, no failure. */
+ * mlff_evaluator_compute, and with MLFF_ERR_INTERRUPTED; a student whose dynamics fail is a failed bar, no failure. After a failure
+ * *verdict_out has the bars that were measured before it, where there are any, and else what it had. */
 MLFF_API mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
                                          const mlff_system *start, const mlff_verdict_options *options,
                                          mlff_verdict **verdict_out);
 MLFF_API void mlff_verdict_destroy(mlff_verdict *verdict);
 MLFF_API const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_out);
-/* 1 if every bar passed. */
+/* 1 if every bar was measured and passed. */
 MLFF_API int mlff_verdict_passed(const mlff_verdict *verdict);
 /* Writes all bars and the settings as one JSON object. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path);

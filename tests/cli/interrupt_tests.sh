@@ -158,6 +158,23 @@ test_interrupt_before_end() {
         is "$(grep -c Properties many-partial.extxyz)" "$(grep -oE 'kept: [0-9]+' err | grep -oE '[0-9]+')" "structures kept"
     done
     run 0 label model.safetensors many-partial.extxyz -o kept.lab --device cpu
+    # Bars of a verdict that were measured.
+    run 0 sample ethanol --system ethanol -o test.extxyz --n-samples 20 --methods thermal --oversample 1 --no-relax --seed 3
+    run 0 label ethanol test.extxyz -o test-labels.extxyz --device cpu
+    echo mine >verdict.json
+    local output
+    ready() { sleep 1.5; }
+    for output in "" "-o verdict.json"; do
+        # shellcheck disable=SC2086
+        interrupted verdict ethanol --test test-labels.extxyz --nve 100000 --hot 0 --compare 0 --min-speed 0 --device cpu --threads 1 $output
+        says 'error.forces ' && says '^verdict: NOT FINISHED$'
+        [ -n "$output" ] || says '^mlff: verdict stopped during .*; the bars before it are shown$' err
+    done
+    says '^mlff: verdict stopped during .*; kept: 2 bars in verdict-partial.json; the same command' err
+    is "$(cat verdict.json)" mine "the verdict that is not of this run"
+    is "$(value verdict-partial.json verdict)" "not finished" "a verdict that is kept"
+    is "$(value verdict-partial.json bars.1.name)" error.energy "a bar that is kept"
+    ready() { sleep 0.7; }
     mkfifo pipe.extxyz # what comes down a pipe is taken for the whole
     cat pipe.extxyz >read &
     local reader=$!

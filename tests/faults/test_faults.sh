@@ -111,6 +111,7 @@ right_part() { # HOW PART
     case $1 in
     same) if [[ $2 == *.safetensors ]]; then "$mlff" info "$2" >/dev/null 2>&1; else right prefix "$2"; fi ;;
     relaxed | samples) "$mlff" eval model.safetensors "$2" --device cpu >/dev/null 2>&1 ;; # of samples all candidates
+    whole) grep -q '"verdict": "not finished"' "$2" && [ "$(tail -c 2 "$2")" = '}' ] ;;
     timed) grep -q '"partial": true' "$2" && [ "$(tail -c 2 "$2")" = '}' ] ;;
     *) return 1 ;;
     esac

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
@@ -65,7 +66,7 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     return cli_exit(cli_device(arguments, &o->device));
 }
 
-static void print_bars(const mlff_verdict *verdict)
+static void print_bars(const mlff_verdict *verdict, bool partial)
 {
     static const char *const states[] = {"passed", "FAILED", "NOT MEASURED"};
     int n;
@@ -79,7 +80,26 @@ static void print_bars(const mlff_verdict *verdict)
                   bars[k].at_least ? ">=" : "<=", limit, base_unit(bars[k].unit, bars[k].limit), bars[k].unit[0] ? ": " : "",
                   bars[k].system, bars[k].system[0] ? ": " : "", bars[k].text);
     }
-    printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
+    printf("\nverdict: %s\n", partial ? "NOT FINISHED" : mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
+}
+
+// A verdict that ends early: what was measured is shown, and kept under another name where a file is wanted. Returns `cause`.
+static mlff_status keep_bars(const mlff_verdict *verdict, const char *output, mlff_status cause)
+{
+    char partial[PATH_MAX], what[32];
+    int n;
+    cli_kept kept = cli_kept_begin(cause);
+    cli_progress_clear();
+    print_bars(verdict, true);
+    if (!output || base_is_stream(output)) return mlff_fail(cause, "%s; the bars before it are shown", kept.error);
+    mlff_verdict_bars(verdict, &n);
+    mlff_status status = base_partial_name(output, partial);
+    if (status == MLFF_OK && (status = mlff_verdict_save(verdict, partial)) != MLFF_OK) unlink(partial);
+    if (status != MLFF_OK)
+        return mlff_fail(cause, "%s; the bars before it are shown, and not kept: %s", kept.error, mlff_last_error());
+    snprintf(what, sizeof what, "%d bar%s", n, base_plural(n));
+    cli_kept_thing(&kept, partial, what);
+    return cli_kept_tell(&kept, "the same command measures all of them again");
 }
 
 // The systems of --system, else the first held-out structure.
@@ -152,10 +172,12 @@ static int run_verdict(cli_arguments *arguments)
     wanted.baseline = baseline;
     wanted.trained_on = trained_on;
     const mlff_force_field field = {teacher_name, mlff_teacher_forces, teacher};
-    MLFF_TRY(mlff_verdict_create(student, teacher ? &field : NULL, test, NULL, &wanted, &verdict));
+    status = mlff_verdict_create(student, teacher ? &field : NULL, test, NULL, &wanted, &verdict);
+    if (status != MLFF_OK && verdict) status = keep_bars(verdict, output, status);
+    MLFF_TRY(status);
     cli_progress_clear();
     if (output) exit_status = cli_exit(mlff_verdict_save(verdict, output));
-    print_bars(verdict);
+    print_bars(verdict, false);
     passed = mlff_verdict_passed(verdict);
 done:
     cli_progress_clear();
@@ -178,7 +200,8 @@ const cli_command verdict_command = {
         "Measures errors on held-out structures, the drift of the energy in NVE dynamics, bonds at 500 K and compressed pairs.\n"
         "With --teacher it also compares speed, distances and vibrations with the teacher's. What is requested and cannot be\n"
         "measured fails. The dynamics begin with each --system, or with the first structure of --test. Exit status: 0 passed, 1 "
-        "not.",
+        "not.\n"
+        "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
                 "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0\n"
                 "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",

@@ -57,7 +57,7 @@ mlff_status verdict_tell(const verdict_run *run, const char *what, double fracti
 {
     const mlff_verdict_options *o = &run->verdict->options;
     if (o->callback && o->callback(o->context, what, fraction) != 0)
-        return mlff_fail(MLFF_ERR_INTERRUPTED, "verdict stopped during %s; nothing is written", what);
+        return mlff_fail(MLFF_ERR_INTERRUPTED, "verdict stopped during %s", what);
     return MLFF_OK;
 }
 
@@ -439,9 +439,12 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
                        .teacher = teacher,
                        .test = test,
                        .start = start};
-    MLFF_TRY(measure(&run, student));
-    *verdict_out = verdict;
-    verdict = NULL;
+    status = measure(&run, student);
+    verdict->partial = status != MLFF_OK;
+    if (verdict->n_bars > 0) {
+        *verdict_out = verdict;
+        verdict = NULL;
+    }
 done:
     mlff_evaluator_destroy(evaluator);
     mlff_verdict_destroy(verdict);
@@ -464,5 +467,5 @@ int mlff_verdict_passed(const mlff_verdict *verdict)
 {
     for (int k = 0; k < verdict->n_bars; k++)
         if (verdict->bars[k].state != MLFF_BAR_PASSED) return 0;
-    return verdict->n_bars > 0;
+    return verdict->n_bars > 0 && !verdict->partial;
 }

@@ -33,6 +33,7 @@ struct mlff_verdict {
     char student[128], teacher[128]; /* names */
     mlff_bar bars[VERDICT_MAX_BARS];
     int n_bars;
+    bool partial;                                   /* not all are measured */
     char system[24];                                /* being measured, where there are several */
     double force_error[MLFF_MAX_ATOMIC_NUMBER + 1]; /* mean absolute by element, eV/Å; NaN where there is none */
     int unjudged[MLFF_MAX_ATOMIC_NUMBER + 1];       /* [n_unjudged] elements of the student without a force error */

@@ -19,7 +19,7 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
     const mlff_verdict_options *o = &verdict->options;
     base_text text = {0};
     base_text_add(&text, "{\n  ");
-    record_text(&text, true, "verdict", mlff_verdict_passed(verdict) ? "passed" : "failed");
+    record_text(&text, true, "verdict", verdict->partial ? "not finished" : mlff_verdict_passed(verdict) ? "passed" : "failed");
     record_text(&text, false, "student", verdict->student);
     record_text(&text, false, "teacher", verdict->teacher[0] ? verdict->teacher : NULL);
     record_integer(&text, false, "seed", (int64_t)o->seed);
