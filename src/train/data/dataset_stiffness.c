@@ -2,9 +2,9 @@
 // dataset_stiffness.c: whether forces are too large for the energies, where no two structures are near each other.
 //
 // Of n coordinates with springs k at a temperature T, or displaced by as much, forces have the mean square k k_B T and energies the
-// standard deviation sqrt(n/2) k_B T. So <F²> sqrt(n/2) / σ(E), of structures of the same atoms, is a mean spring: 5.7 to 87 eV/Å² in 46
+// standard deviation sqrt(n/2) k_B T. So <F²> sqrt(n/2) / σ(E), of structures of the same atoms, is a mean spring: 5.3 to 85 eV/Å² in 46
 // sets of labels (modes, independent displacements, rattling, dynamics and pressed pairs of molecules and water, 300 to 1000 K), 2.4 to
-// 154 in 219 parts of 20 of their structures. Forces in kcal/mol/Å beside energies in eV make it 532 times as large, at least 1280. Of these
+// 134 in 220 parts of 20 of their structures. Forces in kcal/mol/Å beside energies in eV make it 532 times as large, at least 1250. Of these
 // sets, parts and 14 relaxed ones none was told, with forces in kcal/mol/Å all but the relaxed ones, which are below the least spread
 // (bench/distill/forces_and_spread.py; bench/results/cpu-forces-and-spread.json).
 // Medians and quartiles stand for means, so that single structures out of all proportion have no weight.
