@@ -343,6 +343,51 @@ static void test_stopped(void **state)
     mlff_system_destroy(s.rest);
 }
 
+static char warning[256];
+
+static void keep_warning(void *context, const char *text)
+{
+    (void)context;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+
+static mlff_status fails_once(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    stopping *s = context;
+    if (++s->n_calls == s->n_fail) return mlff_fail(MLFF_ERR_VALUE, "no convergence");
+    return springs(s->rest, system, energy, forces);
+}
+
+// One of the structures of a Hessian that the teacher cannot compute does not end the sampling.
+static void test_without_modes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol"};
+    stopping s = {.rest = molecule("ethanol"), .n_fail = 20};
+    mlff_teacher *teacher;
+    mlff_samples *seeds = seeds_of(names, 1), *samples;
+    mlff_sample_options options = mlff_sample_options_default();
+    assert_ok(mlff_teacher_create("springs", fails_once, &s, &teacher));
+    options.n_samples = 30;
+    options.methods = "modes";
+    options.relax = 0;
+    mlff_warning_handler_set(keep_warning, NULL);
+    samples = sample_with(teacher, seeds, &options);
+    mlff_warning_handler_set(NULL, NULL);
+    assert_int_equal(mlff_samples_size(samples), 30);
+    assert_non_null(strstr(warning, "seed 0 has no normal modes"));
+    assert_non_null(strstr(warning, "no convergence"));
+    for (int64_t k = 1; k < 30; k++) {
+        const char *origin;
+        mlff_samples_get(samples, k, &origin);
+        assert_memory_equal(origin, "thermal ", 8);
+    }
+    mlff_samples_destroy(samples);
+    mlff_samples_destroy(seeds);
+    mlff_teacher_destroy(teacher);
+    mlff_system_destroy(s.rest);
+}
+
 // The part that displacements of two samples from the seed have in common: their correlation.
 static double correlation(const mlff_system *a, const mlff_system *b, const mlff_system *seed)
 {
@@ -498,16 +543,10 @@ static void test_xtb_modes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_eigen),
-                                       cmocka_unit_test(test_modes),
-                                       cmocka_unit_test(test_relax_and_dynamics),
-                                       cmocka_unit_test(test_geometry),
-                                       cmocka_unit_test(test_selection),
-                                       cmocka_unit_test(test_sample),
-                                       cmocka_unit_test(test_stopped),
-                                       cmocka_unit_test(test_neighboring_seeds),
-                                       cmocka_unit_test(test_several_systems),
-                                       cmocka_unit_test(test_explore),
-                                       cmocka_unit_test(test_xtb_modes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_eigen),           cmocka_unit_test(test_modes),         cmocka_unit_test(test_relax_and_dynamics),
+        cmocka_unit_test(test_geometry),        cmocka_unit_test(test_selection),     cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_without_modes), cmocka_unit_test(test_neighboring_seeds),
+        cmocka_unit_test(test_several_systems), cmocka_unit_test(test_explore),       cmocka_unit_test(test_xtb_modes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

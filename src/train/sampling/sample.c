@@ -181,6 +181,19 @@ done:
 
 // ---- modes and thermal
 
+// *found_out: whether the teacher computes all that a Hessian takes. A structure that it cannot costs the modes, not the samples.
+static mlff_status find_modes(sampling *s, size_t seed, normal_modes *modes, bool *found_out)
+{
+    const mlff_status status = normal_modes_find(s->teacher, s->seeds->samples[seed].system, proceed, s, modes);
+    *found_out = status == MLFF_OK;
+    if (status == MLFF_OK || status == MLFF_ERR_MEMORY || status == MLFF_ERR_DEVICE || status == MLFF_ERR_INTERRUPTED)
+        return status;
+    base_warn("seed %zu has no normal modes, as the teacher cannot compute a displacement by 0.01 Å (%s): independent "
+              "displacements in their place",
+              seed, mlff_last_error());
+    return MLFF_OK;
+}
+
 static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by_modes)
 {
     mlff_status status = MLFF_OK;
@@ -192,7 +205,8 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
     const bool bulk = system->periodic[0] || system->periodic[1] || system->periodic[2];
     by_modes = by_modes && !bulk && system->n_atoms <= NORMAL_MODES_MAX_ATOMS && n >= system->n_atoms;
     MLFF_TRY(report(s, by_modes ? "modes" : "thermal"));
-    if (by_modes) MLFF_TRY(normal_modes_find(s->teacher, system, proceed, s, &modes));
+    if (by_modes) MLFF_TRY(find_modes(s, seed, &modes, &by_modes));
+    if (!by_modes) s->progress.method = "thermal";
     for (int64_t k = 0; k < n; k++) {
         char origin[SAMPLE_ORIGIN_BYTES];
         const double temperature = o->temperatures[k % o->n_temperatures];
