@@ -354,9 +354,9 @@ test_orb() {
     says "$warning" err
     run 0 vibrations v2.safetensors water.xyz --device cpu
     says "$warning" err
-    run 0 label v2.safetensors water.xyz -o labels.extxyz --device cpu
+    run 0 label v2.safetensors water.xyz -o direct.extxyz --device cpu
     says "$warning" err
-    if grep -q 'energies' labels.extxyz; then fail "labels with energies of atoms of a model that has none"; fi
+    if grep -q 'energies' direct.extxyz; then fail "labels with energies of atoms of a model that has none"; fi
     run 0 profile v2.safetensors water.xyz --n-steps 5 --warmup 1 --device cpu -o report.json
     says 'not the derivative of its energy' report.json
     refused 1 'no virial, which the i-PI protocol .* it predicts a stress only for systems' serve v2.safetensors water.xyz --unix none-$$ --device cpu

@@ -76,6 +76,11 @@ test_label() {
 
     # As text, the same as mlff eval gives.
     run 0 label model.safetensors samples.extxyz -o l.extxyz
+    cp l.extxyz labelled.extxyz # labels of another run are not written over, in this form either
+    head -11 samples.extxyz >other.extxyz
+    refused 2 'l.extxyz: is there already, and may hold labels; give another name, or remove it' label model.safetensors other.extxyz -o l.extxyz
+    refused 2 'l.extxyz: is there already' label model.safetensors other.extxyz -o l.extxyz --resume
+    cmp l.extxyz labelled.extxyz || fail "labels of another run"
     [ -e l.extxyz.labels ] && fail "the file the text was made from is left"
     run 0 eval model.safetensors l.extxyz --json errors.json --device cpu
     is "$(value errors.json summary.n_frames)" 30 "frames of the text"

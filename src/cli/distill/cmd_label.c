@@ -12,7 +12,7 @@ static const cli_option options[] = {
     {"output", 'o', "FILE", "labels to write; with the suffix .extxyz or .xyz: as extended XYZ (required)"},
     {"hvp", 0, "K", "also K Hessian-vector products for each structure: two labels each, along a random direction (0)"},
     {"hvp-step", 0, "ANGSTROM", "of their central differences, Å (0.01)"},
-    {"resume", 0, NULL, "continue with the labels of the file; without it an existing file is not changed"},
+    {"resume", 0, NULL, "continue with the labels of the file; an existing file is not changed otherwise"},
     {"seed", 0, "S", "of the directions of --hvp (0)"},
     {"json", 0, NULL, "the result as JSON on standard output"},
     CLI_TEACHER_OPTIONS,
@@ -58,6 +58,10 @@ static mlff_status check_output(const labelling *run)
 {
     if (!run->resume && access(run->shard, F_OK) == 0)
         return mlff_fail(MLFF_ERR_USAGE, "%s: is there already; --resume goes on with it, or give another name", run->shard);
+    if (run->to_text && access(run->shard, F_OK) != 0 && access(run->output, F_OK) == 0 && !base_is_stream(run->output))
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "%s: is there already, and may hold labels; give another name, or remove it to label again",
+                         run->output);
     return run->to_text ? cli_output_check(run->output) : MLFF_OK;
 }
 
