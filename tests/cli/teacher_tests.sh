@@ -72,6 +72,7 @@ test_label() {
     [ -s l.labels ] || fail "labels are lost"
 
     refused 1 'l.labels: is a file of labels, which train, distill, verdict .* read' eval model.safetensors l.labels
+    refused 1 'l.labels: is a file of labels, not a model; mlff train' info l.labels
     refused 1 'no model of this name.*; other teachers are xtb:gfn2' label gfn2 samples.extxyz -o other.labels
 
     # As text, the same as mlff eval gives.
