@@ -429,8 +429,8 @@ typedef struct mlff_training_errors {
 MLFF_API const char *mlff_training_errors_text(const mlff_training_errors *errors, char text[96]);
 
 /* n_steps more steps (less at the run's end: *n_done_out). Structures come in an order that the seed determines for each pass
- * over the data. `errors_out` (or NULL): of the batches of these steps, as they were trained on; asking for it waits for the
- * device. Fails with MLFF_ERR_UNSTABLE if the loss is not finite (the trainer stays at the last finite state asked for),
+ * over the data. `errors_out` (or NULL): of the batches since errors were asked for last, as they were trained on; without any,
+ * 0 structures and NaN. Asking waits for the device. Fails with MLFF_ERR_UNSTABLE if the loss is not finite (the trainer stays at the last finite state asked for),
  * MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_trainer_run(mlff_trainer *trainer, int64_t n_steps, int64_t *n_done_out,
                                       mlff_training_errors *errors_out);

@@ -65,6 +65,14 @@ class Training(unittest.TestCase):
             with self.assertRaises(MlffValueError):
                 Trainer(student(1), copper(3), **settings).restore(path)
 
+    def test_errors_of_no_steps(self):
+        trainer = Trainer(student(), copper(4), n_steps=3, batch_size=2, device="cpu", n_threads=1)
+        self.assertGreater(trainer.run(10).force_mae, 0)
+        for n in (10, 0):
+            errors = trainer.run(n)  # the run is at its end
+            self.assertEqual((errors.n_frames, errors.n_atoms), (0, 0))
+            self.assertTrue(np.isnan([errors.loss, errors.energy_mae, errors.force_mae, errors.force_rmse]).all())
+
     def test_soap_is_named(self):
         data = copper(6)
         settings = dict(n_steps=30, batch_size=3, device="cpu", n_threads=1)

@@ -298,7 +298,7 @@ mlff_status mlff_trainer_run(mlff_trainer *t, int64_t n_steps, int64_t *n_done_o
     int64_t n_done = 0;
     if (!t || n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_run: a trainer and a number of steps must be given");
     for (; n_done < n_steps && t->step < t->options.n_steps; n_done++) MLFF_TRY(one_step(t));
-    if (errors_out && n_done > 0) {
+    if (errors_out) {
         MLFF_TRY(trainer_collect_sums(t));
         const train_sums sums = t->sums;
         t->sums = (train_sums){.finite = true};
