@@ -25,15 +25,21 @@ import support
 from mlff_distiller import _library as lib
 from mlff_distiller import _structs
 from mlff_distiller._command import command_path
+from mlff_distiller.dynamics import Dynamics
 from mlff_distiller.engine import Model
 from mlff_distiller.errors import MlffElementError, MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
-from mlff_distiller.models import StudentCalculator
+from mlff_distiller.models import OrbCalculator, StudentCalculator
 
 
 def resident_mb():
     raw = _structs.mlff_process_memory()
     lib.profile.mlff_process_memory_get(raw)
     return raw.resident_bytes / 2**20
+
+
+class Doubled(StudentCalculator):
+    def get_property(self, name, atoms=None, allow_calculation=True):
+        return 2 * super().get_property(name, atoms, allow_calculation)
 
 
 class Rules(unittest.TestCase):
@@ -126,6 +132,10 @@ class Rules(unittest.TestCase):
 
     def test_charge_that_the_model_does_not_read(self):
         neutral = self.atoms.get_potential_energy()
+        for _ in range(2):  # refused again, and then over
+            self.atoms.info["charge"] = np.array([1, 2])
+            with self.assertRaisesRegex(MlffUsageError, "expected a number"):
+                self.atoms.get_potential_energy()
         self.atoms.info["charge"] = 1
         with self.assertWarnsRegex(MlffWarning, "a charge of 1 e, which the model .* does not depend on"):
             self.assertEqual(self.atoms.get_potential_energy(), neutral)
@@ -188,6 +198,9 @@ class Rules(unittest.TestCase):
         forces = self.calc.get_property("forces", moved)
         other = StudentCalculator(support.untrained(), device="cpu", precision="float64", n_threads=1)
         np.testing.assert_array_equal(forces, other.get_forces(moved))
+        energy = self.calc.get_potential_energy(self.atoms)
+        self.calc.calculate(moved, ["energy"], [])  # a caller that says that nothing changed
+        self.assertEqual(self.calc.get_potential_energy(self.atoms), energy)
 
     def test_energy_alone_leaves_forces_out(self):
         self.atoms.get_potential_energy()
@@ -207,6 +220,29 @@ class Rules(unittest.TestCase):
         energy = self.atoms.get_potential_energy()
         for other in (copy.deepcopy(self.calc), pickle.loads(pickle.dumps(self.calc))):
             self.assertEqual(other.get_potential_energy(self.atoms), energy)
+
+    def test_copies_of_a_subclass(self):
+        calc = Doubled(support.untrained(), device="cpu", precision="float64", n_threads=1)
+        calc.note = "mine"
+        energy = calc.get_potential_energy(self.atoms)
+        self.assertEqual(energy, 2 * self.atoms.get_potential_energy())
+        for other in (copy.copy(calc), copy.deepcopy(calc), pickle.loads(pickle.dumps(calc))):
+            self.assertEqual((type(other), other.note, other.get_potential_energy(self.atoms)), (Doubled, "mine", energy))
+        self.assertIs(copy.deepcopy(calc).model, calc.model)
+        for alone in (calc.evaluator, Dynamics(self.atoms, calc.model, device="cpu")):
+            with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
+                pickle.dumps(alone)
+
+    def test_settings_without_effect_are_refused(self):
+        """A calculator of ASE would keep them among its parameters, which files of results then tell."""
+        with self.assertRaisesRegex(TypeError, "no setting precison; it has device, precision"):
+            StudentCalculator(support.untrained(), device="cpu", precison="float64")
+        for calc in (self.calc, OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True)):
+            before = dict(calc.parameters)
+            with self.assertRaisesRegex(MlffUsageError, "precision: .* when it is made"):
+                calc.set(precision="float32")
+            self.assertEqual(calc.set(), {})
+            self.assertEqual(calc.parameters, before)
 
     def test_threads_share_a_calculator(self):
         frames = support.ethanol_frames(6)

@@ -82,14 +82,26 @@ def charge_and_spin(atoms: Any) -> tuple[float | None, float | None]:
 def changed_conditions(stored: Any, atoms: Any) -> list[str]:
     """["info"] where charge or spin of `info` are others than those of `stored` (None: no atoms), at which ASE's own check of changes does
     not look; else []."""
-    differ = stored is not None and any(stored.info.get(name) != atoms.info.get(name) for name in ("charge", "spin"))
-    return ["info"] if differ else []
+    if stored is None:
+        return []
+    for name in ("charge", "spin"):
+        then, now = stored.info.get(name), atoms.info.get(name)
+        if then is not now and not np.array_equal(then, now):  # arrays too, which charge_and_spin then refuses
+            return ["info"]
+    return []
 
 
 def forget_other_conditions(calculator: Any, atoms: Any) -> None:
     """Resets a calculator that holds results of another charge or spin than these atoms have, which it could give again."""
     if hasattr(calculator, "reset") and changed_conditions(getattr(calculator, "atoms", None), atoms):
         calculator.reset()
+
+
+def refuse_settings(calculator: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """The method `set` of a calculator whose settings are those that it was made with: ASE's would store others, without effect."""
+    if settings:
+        raise MlffUsageError(f"{', '.join(settings)}: {type(calculator).__name__} is given its settings when it is made; make another one")
+    return {}
 
 
 def on_gpu(value: Any) -> bool:

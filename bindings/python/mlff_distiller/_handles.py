@@ -49,6 +49,9 @@ class Handle(c_void_p):
             for handle in borrowed:
                 handle._n_borrowers += 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("what the C library computes with cannot be copied or pickled: make it again in the copy's or the process's place")
+
     def __del__(self) -> None:
         with self._counting:
             self._unused = True

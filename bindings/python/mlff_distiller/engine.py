@@ -195,6 +195,9 @@ class Model:
         info = self.info
         return f"<Model {info.name}: {info.description}{'' if info.trained else ', untrained'}>"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self  # read-only
+
     def __reduce__(self) -> tuple[Any, ...]:
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / f"{self.info.name}.safetensors"

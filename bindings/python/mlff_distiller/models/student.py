@@ -11,7 +11,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
-from .._arrays import changed_conditions, charge_and_spin, host_array
+from .._arrays import changed_conditions, charge_and_spin, host_array, refuse_settings
 from .._bridge import batch_of
 from ..engine import Evaluator, Model, ModelInfo
 from ..errors import MlffUsageError
@@ -72,6 +72,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         self._stress_wanted = False
         info = self.model_info
         self._name = f"student {info.name}"
+        if unknown := set(kwargs) - {"atoms", "directory", "label"}:
+            raise TypeError(f"StudentCalculator has no setting {', '.join(sorted(unknown))}; it has {', '.join(self._settings)}")
         super().__init__(**kwargs)
         self.parameters.update(self._settings, model=info.name)
         missing = {name for name, output in _OUTPUT_OF.items() if output not in info.outputs}
@@ -99,9 +101,14 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         return self.evaluator.device
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.model, self._settings)
+        state = {name: value for name, value in self.__dict__.items() if name != "evaluator"}
+        return _rebuild, (type(self), self.model, self._settings), state
 
     # ---- ASE -----------------------------------------------------------------------------------------------------
+
+    def set(self, **settings: Any) -> dict[str, Any]:
+        """Refuses settings: a calculator has those that it was made with."""
+        return refuse_settings(self, settings)
 
     def get_spin_polarized(self) -> bool:
         """False. (Where a class has none, ASE ties each calculator to itself, and its memory stays until a collection.)"""
@@ -142,7 +149,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             stored: Atoms | None = self.atoms
             if atoms is None:
                 atoms = stored
-            elif stored is None or (system_changes and self.check_state(atoms)):
+            elif stored is None or self.check_state(atoms):  # whatever system_changes tells
                 self.atoms = atoms.copy()
                 self.results = {}  # of other atoms: a caller of this method has not reset them, as get_property has
             if atoms is None:
@@ -267,5 +274,7 @@ def _of_members(out: dict[str, Any]) -> dict[str, Any]:
     return found | {name: out[name] for name in ("member_forces", "force_deviations") if name in out}
 
 
-def _rebuild(model: Model, settings: dict[str, Any]) -> StudentCalculator:
-    return StudentCalculator(model, **settings)
+def _rebuild(kind: type[StudentCalculator], model: Model, settings: dict[str, Any]) -> StudentCalculator:
+    made = kind.__new__(kind)
+    StudentCalculator.__init__(made, model, **settings)
+    return made

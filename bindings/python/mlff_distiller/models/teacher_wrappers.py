@@ -20,7 +20,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
-from .._arrays import changed_conditions
+from .._arrays import changed_conditions, refuse_settings
 from .._bridge import batch_of
 from ..engine import Model
 from ..errors import MlffDeviceError, MlffError, MlffFileError, MlffUsageError, MlffWarning
@@ -76,6 +76,23 @@ class _Teacher(Calculator):  # type: ignore[misc]
         """Of a model that runs in our engine, whose stages the profiler shows; else None."""
         return self.inner.evaluator if isinstance(self.inner, StudentCalculator) else None
 
+    def set(self, **settings: Any) -> dict[str, Any]:
+        """Refuses settings: a calculator has those that it was made with."""
+        return refuse_settings(self, settings)
+
+    def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
+        """One property, as by ASE's method of this name. Threads that share a calculator in our engine wait for each other."""
+        with self._exclusive():
+            return super().get_property(name, atoms, allow_calculation)
+
+    def get_potential_energy(self, atoms: Atoms | None = None, force_consistent: bool = False) -> float:
+        """Energy, eV; the force-consistent one is "free_energy"."""
+        with self._exclusive():
+            return float(super().get_potential_energy(atoms, force_consistent))
+
+    def _exclusive(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.evaluator is None else self.evaluator.lock
+
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
         """What changed since the last call, as ASE asks, and "info" where charge or spin did."""
         return [*super().check_state(atoms, tol=tol), *changed_conditions(self.atoms, atoms)]
@@ -87,11 +104,12 @@ class _Teacher(Calculator):  # type: ignore[misc]
         system_changes: Sequence[str] = tuple(all_changes),
     ) -> None:
         """Computes `properties` of `atoms` into `results`."""
-        if atoms is not None:
-            if self.check_state(atoms):
-                self.results = {}  # of other atoms: a caller of this method has not reset them, as get_property has
-            self.atoms = atoms.copy()
-        self.results.update(self._compute(self.atoms, properties))
+        with self._exclusive():
+            if atoms is not None:
+                if self.check_state(atoms):
+                    self.results = {}  # of other atoms: a caller of this method has not reset them, as get_property has
+                self.atoms = atoms.copy()
+            self.results.update(self._compute(self.atoms, properties))
 
     def _compute(self, atoms: Atoms, properties: Sequence[str]) -> dict[str, Any]:
         wanted = ["energy" if name == "free_energy" else name for name in properties]
