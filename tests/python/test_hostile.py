@@ -160,6 +160,17 @@ class Hostile(unittest.TestCase):
         for wrong in ({"n_structures": 2**40}, {"n_structures": NAN}, {"nonsense": 1}, {"struct_size": 1}, {"preset": "abc"}, {"optimizer": 5}):
             self.refused(distill, self.model, "h2o", support.scratch("refused.run"), **wrong)
 
+    def test_numbers_beyond_those_of_c(self):
+        for number in BIG[:2]:
+            numbered = self.atoms.copy()
+            numbered.info["group"] = number
+            self.refused(Dataset().add, numbered, 1.0)
+        data = Dataset()
+        data.add(self.atoms, 1.0, np.zeros((9, 3)))
+        trainer = Trainer(self.model, data, n_steps=1, device="cpu", n_threads=1)
+        for frame in (2**64, 0.0, "a"):
+            self.refused(trainer.gradient, [frame])
+
     def test_history(self):
         path = support.scratch("history.jsonl")
         good = json.dumps({"step": 1, "training": {"loss": 1.0, "force_mae_ev_per_ang": None}, "validation": {}})

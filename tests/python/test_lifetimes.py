@@ -7,7 +7,12 @@ import os
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
+import support
+from mlff_distiller import MlffError
+from mlff_distiller import _library as lib
+from mlff_distiller._bridge import system_from_atoms
 from mlff_distiller._handles import Handle
 
 BEGIN = """
@@ -104,6 +109,16 @@ class Handles(unittest.TestCase):
         del user, middle, lent
         gc.collect()
         self.assertEqual(ended, [3, 2, 1])
+
+    def test_system_of_atoms_that_are_refused(self):
+        atoms = support.ethanol_frames(1)[0]
+        atoms.info["charge"] = "a"
+        destroy = lib.core.mlff_system_destroy
+        with mock.patch.object(lib.core, "mlff_system_destroy", side_effect=destroy) as ended:
+            with self.assertRaises(MlffError):
+                system_from_atoms(atoms, 0)
+            gc.collect()
+        self.assertEqual(ended.call_count, 1)
 
     def test_empty_handle_ends_nothing(self):
         ended = []

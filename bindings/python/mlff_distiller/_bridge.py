@@ -382,7 +382,7 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool 
     check_atoms(atoms)
     n = len(atoms)
     numbers = host_array(atoms.numbers, np.int32, (n,), "atomic numbers")
-    out = c_void_p()
+    out = Handle(lib.core.mlff_system_destroy)
     lib.core.mlff_system_create(n, byref(out))
     address = out.value or 0
     system = s.mlff_system.from_address(address)
@@ -409,4 +409,5 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool 
             flags = (ctypes.c_ubyte * n).from_address(system.fixed)
             for i in held:
                 flags[int(i)] = 1
+    out.value = None  # the caller's from here on
     return address

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ctypes import byref, c_char_p, c_int
+from ctypes import byref, c_char_p, c_int, c_int64
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, system_from_atoms
+from ._bridge import check_atoms, doubles, system_from_atoms
 from ._handles import Handle
+from ._values import as_c
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -22,11 +23,13 @@ class System:
     """A C system of ASE's atoms for the time of a `with`."""
 
     def __init__(self, atoms: Atoms) -> None:
+        check_atoms(atoms)
+        group = atoms.info.get("group", -1)
+        number = as_c(c_int64, group, "group") if isinstance(group, (int, np.integer)) else -1
         self.address = system_from_atoms(atoms, 0)
         system = s.mlff_system.from_address(self.address)
         system.label_energy = float("nan")
-        group = atoms.info.get("group", -1)
-        system.group = int(group) if isinstance(group, (int, np.integer)) else -1
+        system.group = number
 
     def __enter__(self) -> int:
         return self.address

@@ -34,6 +34,7 @@ from ._bridge import Interrupts
 from ._devices import parse_device
 from ._files import write_whole
 from ._handles import Handle, exclusive
+from ._values import as_c
 from .distill import Dataset, Teacher
 from .engine import PRECISIONS, Array, Model
 from .errors import MlffFormatError, MlffUsageError
@@ -192,10 +193,10 @@ class Trainer:
     @exclusive
     def gradient(self, frames: Sequence[int]) -> tuple[float, Array]:
         """Loss and its gradient with respect to every trainable parameter, of structures by index in the data."""
-        n = len(frames)
+        indices = [as_c(c_int64, frame, "frame") for frame in frames]
         out = np.empty(lib.core.mlff_trainer_n_parameters(self._handle))
         loss = c_double()
-        lib.core.mlff_trainer_gradient(self._handle, (c_int64 * n)(*frames), n, out.ctypes.data, byref(loss))
+        lib.core.mlff_trainer_gradient(self._handle, (c_int64 * len(indices))(*indices), len(indices), out.ctypes.data, byref(loss))
         return loss.value, out
 
     @exclusive
