@@ -11,6 +11,7 @@ import sys
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 import support
@@ -18,10 +19,11 @@ from ase.build import molecule
 from ase.constraints import FixAtoms, FixBondLength
 from ase.units import fs
 
-from mlff_distiller import Dynamics, MlffWarning, Model, StudentCalculator, analyze, relax, vibrations
+from mlff_distiller import Dynamics, MlffWarning, Model, Replicas, StudentCalculator, analyze, relax, vibrations
+from mlff_distiller import _library as lib
 from mlff_distiller.cuda.md_profiler import MDProfiler, save_html
-from mlff_distiller.distill import sample
-from mlff_distiller.training import distill
+from mlff_distiller.distill import Dataset, sample
+from mlff_distiller.training import Trainer, distill
 
 COMMA = """
 import json, locale, sys
@@ -111,6 +113,64 @@ class TestInterrupt(unittest.TestCase):
         timer.start()
         with self.assertRaises(KeyboardInterrupt):
             relax([molecule("CH3CH2OH")], support.untrained(), fmax=1e-9, max_steps=10**12, device="cpu")
+
+
+    def stopped(self, run):
+        """After 0.2 s; steps that take longer than a second altogether end before the last one."""
+        support.heed_ctrl_c(self)
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), 2))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            run()
+
+    def test_dynamics(self):
+        atoms, steps = molecule("CH3CH2OH"), 200000
+        one = Dynamics(atoms, support.untrained(), timestep_fs=0.01, device="cpu", n_threads=1)
+        self.stopped(lambda: one.run(steps))
+        made = one.step
+        self.assertTrue(0 < made < steps, made)
+        self.assertEqual(len(one.run(3)), 3)
+        self.assertEqual(one.step, made + 3)
+        many = Replicas([atoms] * 2, support.untrained(), timestep_fs=0.01, device="cpu", n_threads=1)
+        self.stopped(lambda: many.run(steps))
+        self.assertTrue(0 < many[0].step < steps, many[0].step)
+
+    def test_pieces_are_one_run(self):
+        """To the bit, with the time of each step."""
+        runs = [Dynamics(molecule("CH3CH2OH"), support.untrained(), friction_per_fs=0.01, device="cpu", n_threads=1) for _ in range(2)]
+        times = runs[0].run(137)
+        self.assertTrue((times > 0).all())
+        for _ in range(137):
+            runs[1].run(1)
+        self.assertEqual((runs[0].step, runs[1].step), (137, 137))
+        np.testing.assert_array_equal(runs[0].positions, runs[1].positions)
+
+    def test_training(self):
+        data, steps = Dataset(), 20000
+        for atoms in support.ethanol_frames(20):
+            data.add(atoms, energy=1.0, forces=0.1 * atoms.positions)
+        trainer = Trainer(support.untrained(), data, n_steps=steps, device="cpu", n_threads=1)
+        self.stopped(lambda: trainer.run(steps))
+        made = trainer.step
+        self.assertTrue(0 < made < steps, made)
+        errors = trainer.run(5)
+        self.assertEqual(trainer.step, made + 5)
+        self.assertGreater(errors.n_frames, 0)
+
+    def test_analysis(self):
+        """Noted in the middle of a frame, which is then in all results or in none."""
+        support.heed_ctrl_c(self)
+        add, calls = lib.core.mlff_msd_add, []
+
+        def interrupted(*arguments):
+            calls.append(arguments)
+            if len(calls) == 3:
+                signal.raise_signal(signal.SIGINT)
+            return add(*arguments)
+
+        with mock.patch.object(lib.core, "mlff_msd_add", interrupted), self.assertRaises(KeyboardInterrupt) as caught:
+            analyze(support.ethanol_frames(6), frame_fs=1.0)
+        self.assertEqual(caught.exception.analysis.n_frames, 3)
 
 
 class TestFiles(unittest.TestCase):

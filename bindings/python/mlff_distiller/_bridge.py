@@ -101,6 +101,23 @@ class Interrupts:
         lib.show_warnings()
 
 
+def in_pieces(n_steps: int, run: Callable[[int, int], None]) -> None:
+    """Calls run(first, n) for pieces of the steps that take less than a second where a step does: Ctrl-C ends the run between two."""
+    done, piece = 0, 10
+    with Interrupts() as interrupts:
+        while True:
+            n = min(piece, n_steps - done)
+            start = time.perf_counter_ns()
+            run(done, n)
+            took = time.perf_counter_ns() - start
+            done += n
+            if interrupts.pending:
+                raise KeyboardInterrupt
+            if done >= n_steps:
+                return
+            piece = 10 * piece if took < 20_000_000 else max(1, piece // 10) if took > 500_000_000 else piece
+
+
 def attach(error: BaseException, attribute: str, measured: Any) -> None:
     """Gives an exception what was found before it."""
     try:

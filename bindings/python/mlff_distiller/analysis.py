@@ -228,6 +228,17 @@ def _systems(
         lib.core.mlff_reader_destroy(reader)
 
 
+def _next(frames: Iterator[int], interrupts: Interrupts) -> int | None:
+    """The next frame, or None. Ctrl-C is raised here alone: elsewhere it would leave a frame in some of the results."""
+    interrupts.inside = True
+    try:
+        if interrupts.pending:
+            raise KeyboardInterrupt
+        return next(frames, None)
+    finally:
+        interrupts.inside = False
+
+
 class _Accumulators:
     """What gathers the frames; those that the first frame does not allow stay empty."""
 
@@ -332,25 +343,26 @@ def analyze(
     frames = _systems(trajectory, file_format, topology)
     rest = itertools.islice(frames, as_c(c_uint, skip, "skip"), None)
     try:
-        while True:
-            try:
-                address = next(rest, None)
-            except BaseException as problem:
+        with Interrupts() as interrupts:
+            while True:
+                try:
+                    address = _next(rest, interrupts)
+                except BaseException as problem:
+                    if n_frames == 0:
+                        raise
+                    ended = problem
+                    break
+                if address is None:
+                    break
+                system = s.mlff_system.from_address(address)
                 if n_frames == 0:
-                    raise
-                ended = problem
-                break
-            if address is None:
-                break
-            system = s.mlff_system.from_address(address)
-            if n_frames == 0:
-                gathered.begin(address, geometry)
-            gathered.add(address)
-            n_frames += 1
-            energies.append(system.label_energy)
-            times.append(system.time_fs)
-            temperatures.append(lib.core.mlff_system_temperature(address))
-            densities.append(lib.core.mlff_system_density(address))
+                    gathered.begin(address, geometry)
+                gathered.add(address)
+                n_frames += 1
+                energies.append(system.label_energy)
+                times.append(system.time_fs)
+                temperatures.append(lib.core.mlff_system_temperature(address))
+                densities.append(lib.core.mlff_system_density(address))
         if n_frames == 0:
             raise MlffFormatError("the input holds no frame" + (f" beyond the {skip} that are skipped" if skip else ""))
         found = Analysis(n_frames)

@@ -24,7 +24,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import doubles, system_from_atoms, warn_of_constraints
+from ._bridge import doubles, in_pieces, system_from_atoms, warn_of_constraints
 from ._handles import Handle, exclusive
 from ._numbers import count_text
 from ._values import as_c
@@ -254,9 +254,10 @@ class Dynamics(_Simulation):
 
         Raises:
             MlffUnstableError: energies, forces or positions stopped being finite; the state is that of the last good step.
+            KeyboardInterrupt: Ctrl-C; the state is that of the last step made, from which another call goes on.
         """
         times = np.empty(max(as_c(c_int64, n_steps, "n_steps"), 0))
-        lib.core.mlff_dynamics_run(self._handle, n_steps, times.ctypes.data)
+        in_pieces(n_steps, lambda first, n: lib.core.mlff_dynamics_run(self._handle, n, times.ctypes.data + 8 * first))
         return times
 
 
@@ -358,7 +359,8 @@ class Replicas:
 
         Raises:
             MlffUnstableError: none is left that runs.
+            KeyboardInterrupt: Ctrl-C; the states are those of the last step made, from which another call goes on.
         """
         times = np.full(max(as_c(c_int64, n_steps, "n_steps"), 0), np.nan)
-        lib.core.mlff_replicas_run(self._replicas, n_steps, times.ctypes.data)
+        in_pieces(n_steps, lambda first, n: lib.core.mlff_replicas_run(self._replicas, n, times.ctypes.data + 8 * first))
         return times

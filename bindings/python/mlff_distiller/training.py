@@ -30,7 +30,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import Interrupts
+from ._bridge import Interrupts, in_pieces
 from ._devices import parse_device
 from ._files import write_whole
 from ._handles import Handle, exclusive
@@ -166,9 +166,18 @@ class Trainer:
 
     @exclusive
     def run(self, n_steps: int) -> Errors:
-        """n_steps more steps, less at the run's end; the errors are those of their batches as they were trained on."""
+        """n_steps more steps, less at the run's end; the errors are those of their batches as they were trained on.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C; another call goes on from the last step made, and its errors are of the steps before too.
+        """
         row = s.mlff_training_errors()
-        lib.core.mlff_trainer_run(self._handle, n_steps, None, byref(row))
+
+        def run(first: int, n: int) -> None:
+            last = first + n >= n_steps
+            lib.core.mlff_trainer_run(self._handle, n, None, byref(row) if last else None)
+
+        in_pieces(as_c(c_int64, n_steps, "n_steps"), run)
         return _errors(row)
 
     @exclusive
