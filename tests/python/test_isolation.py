@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import time
 import unittest
 import warnings
@@ -76,6 +77,26 @@ class Isolation(unittest.TestCase):
             other.close()
         self.assertIn(process, multiprocessing.active_children())
         calculator.close()
+
+    def test_threads_share_it(self):
+        calculator, frames = IsolatedCalculator(EMT()), copper([None] * 4)
+        expected = [EMT().get_forces(atoms) for atoms in frames]
+        wrong = []
+
+        def work(i):
+            for _ in range(30):
+                try:
+                    np.testing.assert_allclose(calculator.get_forces(frames[i]), expected[i], atol=1e-12)
+                except Exception as problem:
+                    wrong.append(problem)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(frames))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        calculator.close()
+        self.assertEqual(wrong, [])
 
     def test_a_fault_costs_one_structure(self):
         order = [None, "crash", None, "hang", "end", "raise", None]

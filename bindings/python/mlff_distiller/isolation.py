@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import stat
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from ase.calculators.calculator import Calculator, all_changes
 
 from ._arrays import changed_conditions, forget_other_conditions
 from ._energies import free_energy_of
+from ._handles import exclusive
 from .errors import MlffUnsupportedError, MlffUsageError
 
 if TYPE_CHECKING:
@@ -94,9 +96,16 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
         self._files = _open_files()  # which the calculator may need
         self._process: Any = None
         self._connection: Connection | None = None
+        self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_connection": None}
+        state = {**self.__dict__, "_process": None, "_connection": None}
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # at the end of the interpreter
@@ -148,6 +157,17 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
         """What changed since the last call, as ASE's method of this name, and "info" where charge or spin did."""
         return [*super().check_state(atoms, tol=tol), *changed_conditions(self.atoms, atoms)]
 
+    @exclusive
+    def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
+        """One property, as by ASE's method of this name. Threads that share a calculator wait for each other."""
+        return super().get_property(name, atoms, allow_calculation)
+
+    @exclusive
+    def get_potential_energy(self, atoms: Atoms | None = None, force_consistent: bool = False) -> float:
+        """Energy, eV, or with `force_consistent` the free energy, as by ASE's method of this name."""
+        return float(super().get_potential_energy(atoms, force_consistent))
+
+    @exclusive
     def calculate(self, atoms: Atoms | None = None, properties: list[str] = ["energy"], system_changes: list[str] = all_changes) -> None:  # noqa: B006
         """Computes `properties`; other results of the wrapped calculator are stored too."""
         super().calculate(atoms, properties, system_changes)
