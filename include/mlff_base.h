@@ -4,6 +4,8 @@
  * Conventions of the whole library:
  *  - Every function that can fail returns an mlff_status. On failure its outputs are untouched and
  *    mlff_last_error() gives one line, of this thread, that names the cause and the remedy.
+ *  - Pointers are not NULL where no comment allows it. Not every function checks its own: some fail with
+ *    MLFF_ERR_USAGE, others crash.
  *  - The library never prints and never exits. Warnings go to the handler of mlff_warning_handler_set().
  *  - `x_create` / `x_load` hand out an object, `x_destroy(NULL)` does nothing. A `const T *` that is
  *    returned is borrowed; its comment says until when.

@@ -451,6 +451,27 @@ static void test_beyond_float32(void **state)
     mlff_model_destroy(model);
 }
 
+static void test_options_out_of_range(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of(0);
+    mlff_evaluator *evaluator = NULL;
+    const mlff_evaluator_options good = mlff_evaluator_options_default();
+    const mlff_device unknown = {.kind = (mlff_device_kind)5};
+    mlff_evaluator_options bad[5] = {good, good, good, good, good};
+    bad[0].device = unknown;
+    bad[1].devices = &unknown;
+    bad[1].n_devices = 1;
+    bad[2].precision = (mlff_precision)77;
+    bad[3].n_threads = -1;
+    bad[4].skin_angstrom = NAN;
+    for (int k = 0; k < 5; k++) {
+        assert_int_equal(mlff_evaluator_create(model, &bad[k], &evaluator), MLFF_ERR_USAGE);
+        assert_null(evaluator);
+    }
+    mlff_model_destroy(model);
+}
+
 // After the first calls nothing is allocated, whatever the neighbors do within the skin's list.
 static void test_no_allocation(void **state)
 {
@@ -515,9 +536,11 @@ static void test_stage_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_systems), cmocka_unit_test(test_many_atoms),     cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_batch),          cmocka_unit_test(test_handed_pairs),   cmocka_unit_test(test_deep_halo),
-        cmocka_unit_test(test_truncated_rows), cmocka_unit_test(test_exchanged_halo), cmocka_unit_test(test_beyond_float32),
+        cmocka_unit_test(test_random_systems), cmocka_unit_test(test_many_atoms),
+        cmocka_unit_test(test_extremes),       cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_handed_pairs),   cmocka_unit_test(test_deep_halo),
+        cmocka_unit_test(test_truncated_rows), cmocka_unit_test(test_exchanged_halo),
+        cmocka_unit_test(test_beyond_float32), cmocka_unit_test(test_options_out_of_range),
         cmocka_unit_test(test_no_allocation),  cmocka_unit_test(test_stage_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ class Hostile(unittest.TestCase):
         for wrong in ({"timestep_fs": NAN}, {"timestep_fs": "a"}, {"timestep_fs": -1}, {"timestep_fs": 1e300}, {"temperature": NAN},
                       {"temperature": -5}, {"temperature": None}, {"seed": -1}, {"seed": BIG[0]}, {"seed": "a"}, {"ensemble": "abc"},
                       {"ensemble": ["nve"]}, {"ramp": 5}, {"ramp": (1,)}, {"ramp": (NAN, 10), "ensemble": "langevin"},
-                      {"ramp": (300, 2**80), "ensemble": "langevin"}, {"friction_per_fs": NAN}, {"friction_per_fs": -1},
+                      {"ramp": (300, 2**80), "ensemble": "langevin"}, {"ramp": (500, 0), "ensemble": "langevin"}, {"ramp": (500, -5), "ensemble": "langevin"}, {"friction_per_fs": NAN}, {"friction_per_fs": -1},
                       {"ensemble": "bussi", "thermostat_fs": NAN}, {"ensemble": "scr"}):  # fmt: skip
             self.refused(Dynamics, self.atoms, self.model, **{"device": "cpu", **wrong})
         for atoms in (None, Atoms(), self.wild):

@@ -91,14 +91,15 @@ static void test_bad_options(void **state)
     struct {
         mlff_dynamics_options options;
         const char *words;
-    } bad[] = {{good, "timestep"}, {good, "timestep"}, {good, "temperature"},
-               {good, "friction"}, {good, "ensemble"}, {good, "struct_size"}};
+    } bad[] = {{good, "timestep"}, {good, "timestep"},    {good, "temperature"},     {good, "friction"},
+               {good, "ensemble"}, {good, "struct_size"}, {good, "ramp of -5 steps"}};
     bad[0].options.timestep_fs = 0;
     bad[1].options.timestep_fs = NAN;
     bad[2].options.temperature_kelvin = -1;
     bad[3].options.friction_per_fs = INFINITY;
     bad[4].options.ensemble = (mlff_ensemble)7;
     bad[5].options.struct_size = 0;
+    bad[6].options.ramp_steps = -5;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
         assert_failed(mlff_dynamics_create(&bad[k].options, system, wells_forces, &w, &dynamics), MLFF_ERR_USAGE, bad[k].words);
     assert_failed(mlff_dynamics_create(&good, NULL, wells_forces, &w, &dynamics), MLFF_ERR_USAGE, "system");

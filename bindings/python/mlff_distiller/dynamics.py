@@ -69,6 +69,8 @@ def _options(
         options.friction_per_fs = friction_per_fs
     if ramp is not None:
         options.ramp_end_kelvin, options.ramp_steps = ramp
+        if options.ramp_steps < 1:
+            raise MlffUsageError(f"ramp of {options.ramp_steps} steps: expected 1 or more")
     return options
 
 

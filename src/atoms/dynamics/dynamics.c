@@ -64,7 +64,9 @@ static mlff_status check_options(const mlff_dynamics_options *options)
     if (!(options->friction_per_fs >= 0 && options->friction_per_fs <= 1e9))
         return mlff_fail(MLFF_ERR_USAGE, "a friction of %g per fs is out of range; 0.001 to 0.1 is usual",
                          options->friction_per_fs);
-    if (options->ensemble <= MLFF_LANGEVIN && options->ramp_steps <= 0) return MLFF_OK;
+    if (options->ramp_steps < 0)
+        return mlff_fail(MLFF_ERR_USAGE, "a ramp of %lld steps; 0 means none", (long long)options->ramp_steps);
+    if (options->ensemble <= MLFF_LANGEVIN && options->ramp_steps == 0) return MLFF_OK;
     return check_bath_options(options);
 }
 

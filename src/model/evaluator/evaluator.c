@@ -64,6 +64,8 @@ static mlff_status choose_options(const mlff_evaluator_options *options, mlff_ev
                          "mlff_evaluator_create: an evaluator on several devices exchanges ghosts itself; give either "
                          "`devices` or `halo`");
     if (chosen.n_devices > 0) chosen.device = chosen.devices[0];
+    if (chosen.device.kind != MLFF_CPU && chosen.device.kind != MLFF_CUDA)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: unknown kind of device %d", (int)chosen.device.kind);
     *chosen_out = chosen;
     return MLFF_OK;
 }
