@@ -14,6 +14,7 @@
 #include "domain.h"
 #include "error.h"
 #include "force.h"
+#include "group.h"
 #include "memory.h"
 #include "neighbor.h"
 #include "row_exchange.h"
@@ -198,9 +199,7 @@ void PairMlff::init_style()
         energy_unit = 1 / kcal_mol;
     else
         refuse("pair_style mlff: units " + units + " are not metal or real");
-    // The model's energy is no sum over pairs. Beside other styles the exclusion is meant for them.
-    if (force->pair == this && neighbor->nex_type + neighbor->nex_group + neighbor->nex_mol > 0)
-        refuse("pair_style mlff: neigh_modify exclude has no effect on a model; remove it (neigh_modify exclude none)");
+    find_hidden();
     if (!evaluator) create_evaluator();
     ghosts_known = false;
     // A GPU's blocks take atoms in order, and share more neighbors in such bins than in LAMMPS's of half a cutoff.
@@ -224,10 +223,33 @@ double PairMlff::init_one(int, int)
 
 // ---- a step ----------------------------------------------------------------------------------------------------------------
 
+// Atoms of groups that are excluded from pairs with all atoms: of `neigh_modify exclude group ID all`, and those that fix gcmc tries to
+// delete. Other exclusions are of pairs, of which the model's energy is no sum. Beside other styles they are meant for them.
+void PairMlff::find_hidden()
+{
+    int n_others = neighbor->nex_type + neighbor->nex_mol;
+    hidden_groups = 0;
+    for (int k = 0; k < neighbor->nex_group; k++) {
+        const int a = neighbor->ex1_group[k], b = neighbor->ex2_group[k];
+        if (a != 0 && b != 0) // group 0 is all
+            n_others++;
+        else
+            hidden_groups |= group->bitmask[a != 0 ? a : b];
+    }
+    if (force->pair == this && n_others > 0)
+        refuse("pair_style mlff: neigh_modify exclude has no effect on a model but for group ID all; remove it (neigh_modify exclude none)");
+}
+
+bool PairMlff::seen(int i) const
+{
+    return element_of_type[atom->type[i]] != 0 && !(atom->mask[i] & hidden_groups);
+}
+
 // When LAMMPS's list is new. The owner of each ghost comes by LAMMPS's own communication, in which images of images learn it too.
 void PairMlff::find_ghosts()
 {
     const int n_all = atom->nlocal + atom->nghost;
+    find_hidden(); // a fix may have excluded a group since init_style
     for (int c = 0; c < 3; c++)
         periodic[c] =
             domain->periodicity[c] && (comm->nprocs == 1 || (comm->layout != Comm::LAYOUT_TILED && comm->procgrid[c] == 1));
@@ -235,7 +257,7 @@ void PairMlff::find_ghosts()
     owner_row.assign(n_all, -1);
     repeated.assign(n_all, 0);
     for (int i = 0, n = 0; i < atom->nlocal; i++)
-        if (element_of_type[atom->type[i]]) owner_row[i] = n++;
+        if (seen(i)) owner_row[i] = n++;
     if (comm->nprocs == 1)
         std::fill(repeated.begin() + atom->nlocal, repeated.end(), 1);
     else
@@ -247,9 +269,9 @@ void PairMlff::find_ghosts()
 // python/invoke). Called by all ranks.
 bool PairMlff::rows_changed() const
 {
-    if (!exchanger || !has_null_types) return false;
+    if (!exchanger || !(has_null_types || hidden_groups)) return false;
     int changed = 0;
-    for (int i = 0; i < atom->nlocal && !changed; i++) changed = (owner_row[i] >= 0) != (element_of_type[atom->type[i]] != 0);
+    for (int i = 0; i < atom->nlocal && !changed; i++) changed = (owner_row[i] >= 0) != seen(i);
     MPI_Allreduce(MPI_IN_PLACE, &changed, 1, MPI_INT, MPI_MAX, world);
     return changed != 0;
 }
@@ -262,9 +284,9 @@ void PairMlff::map_rows()
     atom_of_row.resize(n_all);
     n_owned = 0;
     for (int i = 0; i < n_all; i++) {
-        const bool seen = element_of_type[atom->type[i]] != 0 && !repeated[i];
-        row_of_atom[i] = seen ? n : -1;
-        if (seen) atom_of_row[n++] = i;
+        const bool has_row = seen(i) && !repeated[i];
+        row_of_atom[i] = has_row ? n : -1;
+        if (has_row) atom_of_row[n++] = i;
         if (i < atom->nlocal) n_owned = n;
     }
     atom_of_row.resize(n);
@@ -276,7 +298,7 @@ void PairMlff::map_rows()
 // On one rank positions are read where LAMMPS has them.
 void PairMlff::gather(bool new_ghosts)
 {
-    if (new_ghosts || has_null_types) map_rows();
+    if (new_ghosts || has_null_types || hidden_groups) map_rows();
     const int n = n_rows(), plain = n_plain();
     const size_t coordinates = 3 * static_cast<size_t>(n);
     for (int r = 0; r < n; r++) species[r] = element_of_type[atom->type[r < plain ? r : atom_of_row[r]]];

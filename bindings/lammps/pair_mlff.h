@@ -67,6 +67,8 @@ class PairMlff : public Pair
     void create_evaluator();
     void measure_exchanges();
     void release_sort_bins();
+    void find_hidden();
+    bool seen(int atom) const;
     void find_ghosts();
     bool rows_changed() const;
     void map_rows();
@@ -98,8 +100,9 @@ class PairMlff : public Pair
     double energy_unit = 1;   // eV in the simulation's unit
     std::vector<int> element_of_type;
     bool has_null_types = false; // some type is no element
+    int hidden_groups = 0;       // bits of groups that LAMMPS excludes from all pairs
 
-    // Atoms whose type has an element, owned ones first.
+    // Atoms whose type has an element and that are not hidden, owned ones first.
     std::vector<int> atom_of_row, row_of_atom; // −1: no element
     std::vector<int32_t> species, first;       // first: of the rows of pairs
     int32_t first_atom[2] = {0, 0};            // of the batch

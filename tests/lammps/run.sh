@@ -170,6 +170,18 @@ END
     done
 }
 
+# Atoms that are excluded from pairs with all others are as if deleted, also while fix gcmc tries that, in its first run and the next.
+test_exclusions() {
+    models
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    for ranks in 1 2 4; do
+        lammps $ranks exclude.in -var model silicon.safetensors
+        awk 'NR <= 2 { for (k = 1; k <= 3; k++) { d = $k - found[k]; if (NR == 2 && d * d > 1e-18 * $k * $k) exit 1; found[k] = $k } }
+             NR == 3 && !($1 > 0 && $2 > 0) { exit 1 } END { if (NR != 3) exit 1 }' energies.txt || fail "exclusions on $ranks ranks: $(cat energies.txt)"
+        echo "$ranks ranks: $(tail -1 energies.txt) deletions tried and made"
+    done
+}
+
 energies() { # of the steps of log.lammps
     awk '$1 ~ /^[0-9]+$/ && $2 ~ /[.]/ && NF == 2 { print $2 }' log.lammps
 }
