@@ -79,7 +79,8 @@ MLFF_API mlff_status mlff_stream_synchronize(mlff_device device, void *stream);
 MLFF_API void mlff_stream_destroy(mlff_device device, void *stream);
 MLFF_API mlff_status mlff_event_create(mlff_device device, void **event_out);
 MLFF_API mlff_status mlff_event_record(mlff_device device, void *event, void *stream);
-/* Waits for `end`; time from `start` to `end`, ns. Fails with MLFF_ERR_USAGE, MLFF_ERR_DEVICE. */
+/* Waits for `end`; time from `start` to `end`, ns. Fails with MLFF_ERR_USAGE, also for an event that was not recorded, and
+ * MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_event_elapsed(mlff_device device, void *start, void *end, double *time_ns_out);
 MLFF_API void mlff_event_destroy(mlff_device device, void *event);
 

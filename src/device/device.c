@@ -315,6 +315,8 @@ mlff_status mlff_event_elapsed(mlff_device device, void *start, void *end, doubl
         return mlff_fail(MLFF_ERR_USAGE, "mlff_event_elapsed: start, end and time_ns_out must be given");
     if (device.kind != MLFF_CPU) GPU_CALL(event_elapsed(device.index, start, end, time_ns_out));
     const struct timespec *a = start, *b = end;
+    if (!(a->tv_sec || a->tv_nsec) || !(b->tv_sec || b->tv_nsec))
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_event_elapsed: an event that was not recorded");
     *time_ns_out = 1e9 * (double)(b->tv_sec - a->tv_sec) + (double)(b->tv_nsec - a->tv_nsec);
     return MLFF_OK;
 }

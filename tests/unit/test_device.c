@@ -48,6 +48,26 @@ static void a_scope_sees_what_stays(void **state)
     if (!SUPPORT_SANITIZED) assert_true(grown < tolerance); // a sanitizer keeps what was freed for a while
 }
 
+static void events_are_recorded_before_they_are_read(void **state)
+{
+    (void)state;
+    const mlff_device cpu = {.kind = MLFF_CPU};
+    void *start, *end;
+    double time_ns = -1;
+    assert_ok(mlff_event_create(cpu, &start));
+    assert_ok(mlff_event_create(cpu, &end));
+    assert_int_equal(mlff_event_elapsed(cpu, start, end, &time_ns), MLFF_ERR_USAGE);
+    assert_ok(mlff_event_record(cpu, end, NULL));
+    assert_int_equal(mlff_event_elapsed(cpu, start, end, &time_ns), MLFF_ERR_USAGE); // not the time since the machine started
+    assert_true(time_ns == -1);
+    assert_ok(mlff_event_record(cpu, start, NULL));
+    assert_ok(mlff_event_record(cpu, end, NULL));
+    assert_ok(mlff_event_elapsed(cpu, start, end, &time_ns));
+    assert_true(time_ns >= 0);
+    mlff_event_destroy(cpu, start);
+    mlff_event_destroy(cpu, end);
+}
+
 static void a_cause_has_no_remedy(void **state)
 {
     (void)state;
@@ -61,6 +81,7 @@ static void a_cause_has_no_remedy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_cause_has_no_remedy), cmocka_unit_test(writes_no_more_than_asked),
-                                       cmocka_unit_test(a_scope_sees_what_stays)};
+                                       cmocka_unit_test(a_scope_sees_what_stays),
+                                       cmocka_unit_test(events_are_recorded_before_they_are_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
