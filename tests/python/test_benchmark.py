@@ -252,6 +252,14 @@ class Timelines(unittest.TestCase):
         self.assertIn("step 1", events)
         self.assertIsNone(sys.getprofile())
 
+    def test_details_that_json_does_not_have(self):
+        folder = support.scratch("details")
+        with mock.patch.dict(sys.modules, torch=None), ProfilerContext(output_dir=folder, profile_memory=False) as profiler:
+            with profiler.range("step", n=np.float32(0.5), wrong=float("nan"), shape=(2, 3), good=1.5, missing=None):
+                pass
+        event = json.loads(profiler.trace_path.read_text(), parse_constant=self.fail)["traceEvents"][0]
+        self.assertEqual(event["args"], {"n": "0.5", "wrong": "nan", "shape": "(2, 3)", "good": 1.5, "missing": None})
+
     def test_without_a_folder(self):
         with ProfilerContext(profile_memory=False) as profiler, profiler.range("only"):
             pass

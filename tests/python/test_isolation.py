@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -77,6 +79,33 @@ class Isolation(unittest.TestCase):
             other.close()
         self.assertIn(process, multiprocessing.active_children())
         calculator.close()
+
+    def test_ctrl_c_ends_the_process_without_a_word(self):
+        case = """
+import signal, time
+from ase.build import bulk
+from ase.calculators.emt import EMT
+from mlff_distiller.isolation import IsolatedCalculator
+class Slow(EMT):
+    def calculate(self, *arguments):
+        time.sleep(0.2)
+        super().calculate(*arguments)
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+calculator = IsolatedCalculator(Slow())
+atoms = bulk("Cu", cubic=True)
+calculator.get_forces(atoms)
+signal.setitimer(signal.ITIMER_REAL, 0.15)
+try:
+    atoms.rattle()
+    calculator.get_forces(atoms)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+        done = subprocess.run([sys.executable, "-c", case], env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "interrupted\n", ""))
 
     def test_threads_share_it(self):
         calculator, frames = IsolatedCalculator(EMT()), copper([None] * 4)

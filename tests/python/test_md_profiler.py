@@ -2,10 +2,12 @@
 """Purpose: anyone's calculator is measured honestly (no cache, no lazy device, what it raises comes out with what was
 measured), and what is reported is the C library's record."""
 
+import functools
 import gc
 import json
 import multiprocessing
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -71,6 +73,11 @@ class Counting(Calculator):
 
 def make_emt():
     return EMT()
+
+
+def sleep_after(path):
+    pathlib.Path(path).touch()
+    time.sleep(20)
 
 
 def make_nothing():
@@ -521,6 +528,24 @@ class Results(unittest.TestCase):
         self.assertEqual([r.n_steps for r in found.values()], [6, 6])
         with self.assertRaisesRegex(MlffError, "planted in a child"):
             self.profiler.compare_calculators({"bad": make_nothing}, support.copper_frames(3), separate_processes=True)
+        self.assertEqual(multiprocessing.active_children(), [])
+
+    def test_ctrl_c_ends_a_process_of_its_own(self):
+        started = support.scratch("started")
+
+        def interrupt():
+            while not started.exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        support.heed_ctrl_c(self)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt), support.quiet():
+            self.profiler.compare_calculators(
+                {"slow": functools.partial(sleep_after, str(started))}, support.copper_frames(1), separate_processes=True
+            )
+        thread.join()
         self.assertEqual(multiprocessing.active_children(), [])
 
     def test_in_one_call(self):

@@ -67,9 +67,13 @@ def _serve(calculator: Any, files: set[tuple[int, int, int]], connection: Connec
             free_energy = free_energy_of(calculator)
             if free_energy is not None:
                 results["free_energy"] = free_energy  # of a combination, whose parts are here alone
-            connection.send((_plain(results), ""))
+            answer = (_plain(results), "")
         except Exception as error:  # this structure's
-            connection.send(({}, f"{type(error).__name__}: {error}"))
+            answer = ({}, f"{type(error).__name__}: {error}")
+        try:
+            connection.send(answer)
+        except OSError:  # the pipe is closed, after Ctrl-C
+            return
 
 
 class IsolatedCalculator(Calculator):  # type: ignore[misc]

@@ -571,7 +571,7 @@ class ProfilerContext:
     def _add(self, name: str, kind: str, start: int, end: int, details: Mapping[str, Any]) -> None:
         event = {"name": name, "cat": kind, "ph": "X", "ts": start / 1e3, "dur": (end - start) / 1e3, **self._where()}
         if details:
-            event["args"] = dict(details)
+            event["args"] = {key: _json_value(value) for key, value in details.items()}
         self.events.append(event)
 
     def _sample_memory(self) -> None:
@@ -627,6 +627,13 @@ class ProfilerContext:
             self._torch.export_chrome_trace(str(theirs))
         write_whole(path, json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}))
         self.trace_path = path
+
+
+def _json_value(value: Any) -> Any:
+    """A detail of a range for JSON, which has no NaN and no arrays: as it is, or as text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)
 
 
 def profile_with_nsys(script: str | Sequence[str] | None = None, output: str = "profile") -> str:

@@ -459,6 +459,10 @@ def _profile_elsewhere(settings: dict[str, Any], made: Any, source: Frames, keyw
     except EOFError:
         process.join()
         raise MlffError(f"{keywords['name']}: its process ended with status {process.exitcode} and no result") from None
+    except BaseException:  # Ctrl-C
+        process.kill()
+        process.join()
+        raise
     finally:
         here.close()
     process.join()
