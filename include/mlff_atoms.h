@@ -168,7 +168,8 @@ MLFF_API mlff_status mlff_writer_open(const char *path, const char *format, int 
 MLFF_API mlff_status mlff_writer_resume(const char *path, const char *format, int n_atoms, int64_t step, int64_t every,
                                         int64_t *n_removed_out, int64_t *last_step_out, mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with
- * MLFF_ERR_VALUE for numbers that are not finite, MLFF_ERR_ELEMENT, MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+ * MLFF_ERR_VALUE for numbers that are not finite, MLFF_ERR_USAGE for a comment of several lines, MLFF_ERR_ELEMENT, MLFF_ERR_IO,
+ * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results);
 /* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. Fails
  * with MLFF_ERR_IO. */

@@ -166,7 +166,12 @@ static void keeps_outputs_whole(void **state)
     system->species[3] = 1;
     assert_int_equal(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = INFINITY, .step = -1, .time_fs = NAN}),
                      MLFF_ERR_VALUE);
-    assert_ok(mlff_writer_write(writer, system, NULL));
+    mlff_frame_results commented = {.energy = NAN, .step = -1, .time_fs = NAN, .comment = "a=1\nb=2"};
+    assert_int_equal(mlff_writer_write(writer, system, &commented), MLFF_ERR_USAGE);
+    char longest[20000] = "a=";
+    memset(longest + 2, 'x', sizeof longest - 3); // of any length
+    commented.comment = longest;
+    assert_ok(mlff_writer_write(writer, system, &commented));
     assert_ok(mlff_writer_close(writer));
     assert_int_equal(count_frames(path), 1); // of the frames refused nothing was written
     unlink(path);

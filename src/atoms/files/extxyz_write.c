@@ -55,6 +55,8 @@ static mlff_status add_comment(mlff_writer *writer, const char *path, const mlff
     }
     if (isfinite(results->time_fs)) add_key_number(writer, " time_fs=", results->time_fs);
     if (results->comment) {
+        if (strpbrk(results->comment, "\r\n"))
+            return mlff_fail(MLFF_ERR_USAGE, "%s: a comment to be written has more than one line", path);
         writer_add_text(writer, " ");
         writer_add_text(writer, results->comment);
     }
@@ -99,7 +101,7 @@ static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_
     mlff_status status = MLFF_OK;
     char count[16];
     writer->length = 0;
-    MLFF_TRY(writer_reserve(writer, MAX_COMMENT_BYTES));
+    MLFF_TRY(writer_reserve(writer, MAX_COMMENT_BYTES + (results->comment ? strlen(results->comment) : 0)));
     snprintf(count, sizeof count, "%d\n", system->n_atoms);
     writer_add_text(writer, count);
     MLFF_TRY(add_comment(writer, path, system, results));

@@ -267,6 +267,7 @@ done:
 
 void mlff_vibrations_free(mlff_vibrations *vibrations)
 {
+    if (!vibrations) return;
     base_free(vibrations->wavenumbers);
     base_free(vibrations->displacements);
     *vibrations = (mlff_vibrations){0};
