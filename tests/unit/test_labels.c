@@ -321,6 +321,17 @@ static void test_dataset(void **state)
     assert_int_equal(mlff_shard_append(shard, water, &label, "own"), MLFF_ERR_UNSUPPORTED);
     assert_non_null(strstr(mlff_last_error(), "a charge of 1 e"));
     water->charge = 0;
+    for (int k = 0; k < 4; k++) { // one of them would make the file unreadable
+        mlff_label wild = label;
+        double wild_forces[9] = {0}, wild_energies[3] = {0};
+        wild.forces = wild_forces;
+        wild.atom_energies = wild_energies;
+        double *const places[4] = {&wild.energy, &wild_forces[8], &wild_energies[2], &wild.stress[5]};
+        wild.stress[0] = 0;
+        *places[k] = k ? NAN : INFINITY;
+        assert_int_equal(mlff_shard_append(shard, water, &wild, "own"), MLFF_ERR_VALUE);
+        assert_non_null(strstr(mlff_last_error(), "not finite"));
+    }
     assert_ok(mlff_shard_append(shard, water, &label, "own"));
     assert_ok(mlff_shard_close(shard));
     mlff_read_options options = mlff_read_options_default();

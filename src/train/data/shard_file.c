@@ -235,6 +235,16 @@ int mlff_shard_has(const mlff_shard *shard, const mlff_system *system)
     return has_key(shard, shard_key(system));
 }
 
+// A label that mlff_dataset_read would refuse, and with it the whole file. An energy of NaN is absent, and so is a stress that begins with it.
+static bool is_finite_label(const mlff_label *label, int n_atoms)
+{
+    bool finite = !isinf(label->energy) && !isinf(label->stress[0]);
+    for (int k = 1; k < 6 && isfinite(label->stress[0]); k++) finite = finite && isfinite(label->stress[k]);
+    for (size_t k = 0; label->forces && k < 3 * (size_t)n_atoms; k++) finite = finite && isfinite(label->forces[k]);
+    for (int i = 0; label->atom_energies && i < n_atoms; i++) finite = finite && isfinite(label->atom_energies[i]);
+    return finite;
+}
+
 mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin)
 {
     sample s = {.system = (mlff_system *)system}; // read only
@@ -245,6 +255,8 @@ mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, cons
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
                          "%s: a charge of %g e; students know neutral systems only, leave the structure out", shard->path,
                          system->charge);
+    if (label->status == MLFF_OK && !is_finite_label(label, system->n_atoms))
+        return mlff_fail(MLFF_ERR_VALUE, "%s: a label that is not finite; append it with a status, as failed", shard->path);
     snprintf(s.origin, sizeof s.origin, "%s", origin ? origin : "");
     return append_labels(shard, list, label, 1);
 }
