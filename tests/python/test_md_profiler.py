@@ -309,6 +309,8 @@ class Failures(unittest.TestCase):
                 self.profiler.profile_calculator(Counting(0, 0), support.copper_frames(4), properties)
         with self.assertRaisesRegex(MlffUnsupportedError, "is it an ASE calculator?"):
             self.profiler.profile_calculator(None, support.copper_frames(4))
+        with self.assertRaisesRegex(MlffUsageError, "the class EMT in place of a calculator"):
+            self.profiler.profile_calculator(EMT, support.copper_frames(4))
         with self.assertRaisesRegex(MlffUsageError, "there are no runs of a"):
             compare_profiles([], [])
 

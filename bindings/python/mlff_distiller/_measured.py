@@ -16,7 +16,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 from . import _library as lib
 from . import _structs as s
 from ._bridge import MASKS, doubles
-from .errors import MlffValueError
+from .errors import MlffUsageError, MlffValueError
 
 # A frame with the positions of the previous call is translated by this: energies and forces stay the same, and caches miss.
 SHIFT_ANGSTROM = 1e-3
@@ -26,6 +26,8 @@ PROPERTIES = ("energy", "forces", "stress")
 
 def offered_by(calculator: Any) -> list[str]:
     """Which of energy, forces and stress a calculator offers."""
+    if isinstance(calculator, type):
+        raise MlffUsageError(f"the class {calculator.__name__} in place of a calculator: call it to make one")
     known = getattr(calculator, "implemented_properties", None)
     if known is None:
         return [name for name in PROPERTIES if hasattr(calculator, "get_stress" if name == "stress" else "get_forces")]
