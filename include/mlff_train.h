@@ -662,7 +662,7 @@ MLFF_API void mlff_distill_use_labels(mlff_distill_config *config, const char *l
 /* Writes a configuration as JSON. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path);
 /* Reads one: keys that are absent keep what `config` has. Strings are stored in `text` of text_bytes. Fails with MLFF_ERR_IO,
- * MLFF_ERR_FORMAT (not JSON, an unknown key, a value out of range). */
+ * MLFF_ERR_FORMAT (not JSON, an unknown key, a value out of range), MLFF_ERR_LIMIT for strings that `text` has no room for. */
 MLFF_API mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *config, char *text, size_t text_bytes);
 
 typedef struct mlff_distill_progress {

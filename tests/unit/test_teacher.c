@@ -39,6 +39,7 @@ static double energy_of(mlff_teacher *teacher, const mlff_system *system)
     assert_ok(mlff_teacher_compute(teacher, &system, 1, &label));
     if (label.status != MLFF_OK) fail_msg("%s", label.problem);
     mlff_label_clear(&label);
+    mlff_label_clear(NULL);
     return label.energy;
 }
 

@@ -105,6 +105,7 @@ void teacher_label_fail(mlff_label *label, mlff_status status)
 
 void mlff_label_clear(mlff_label *label)
 {
+    if (!label) return;
     base_free(label->forces);
     base_free(label->atom_energies);
     label->forces = label->atom_energies = NULL;
