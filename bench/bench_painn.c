@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // bench_painn.c: time of one energy + forces call of an untrained PaiNN (F = 128, L = 3, 20 radial functions, 5 Å) on
 // the CPU, neighbor list included, positions moved before each call. One JSON line a case.
-// Usage: bench_painn [--threads N] [--path amx|avx512|avx2|portable] [--precision float32|tf32] [--stages] [CASE …]   cases: benzene si64 si512 si4096 water1000
+// Usage: bench_painn [--threads N] [--path amx|avx512|avx2|portable] [--precision float32|tf32] [--stages] [CASE …]
+// Cases: benzene si64 si512 si4096 water1000
 #include <getopt.h>
 
 #include "bench_calls.h"
@@ -26,7 +27,11 @@ int main(int argc, char **argv)
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         if (c == 't') options.n_threads = atoi(optarg);
         if (c == 'p') options.cpu_path = optarg;
-        if (c == 'r' && strcmp(optarg, "tf32") == 0) options.precision = MLFF_TF32;
+        if (c == 'r') options.precision = strcmp(optarg, "tf32") == 0 ? MLFF_TF32 : MLFF_FLOAT32;
+        if (c == 'r' && strcmp(optarg, "tf32") != 0 && strcmp(optarg, "float32") != 0) {
+            fprintf(stderr, "bench_painn: unknown precision %s; float32 or tf32\n", optarg);
+            return 2;
+        }
         if (c == 's') with_stages = 1;
         if (c == '?') return 2;
     }

@@ -4,7 +4,7 @@
 peer with 1 and 2 threads. Quoted are medians over rounds and their ratio, the peer's better thread count against ours. Ours runs in each of
 --precisions (float32; tf32 on processors with AMX, which has 16 bits there), the peer in float32.
 
-Usage: bench/cpu_peer.py --bench build/bin/bench_painn --peer PAINN_TORCH.py [--rounds 3] [--python python3] [-o OUT.json]
+Usage: bench/cpu_peer.py --bench build/bin/bench_painn --peer PAINN_TORCH.py [--rounds 3] [--python python3] [--precisions float32,tf32] [-o OUT.json]
 The peer prints one JSON line a case: {"case", "copies", "threads", "eager_ef_ms"}."""
 import argparse, datetime, json, os, platform, statistics, subprocess, sys
 
@@ -24,7 +24,7 @@ def processor():
     return platform.processor()
 
 
-def arguments(text):
+def common_arguments(text):
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", required=True)
     parser.add_argument("--peer", required=True)
@@ -35,7 +35,7 @@ def arguments(text):
 
 
 def main():
-    parser = arguments(__doc__)
+    parser = common_arguments(__doc__)
     parser.add_argument("--precisions", default="float32")
     a = parser.parse_args()
     precisions = a.precisions.split(",")

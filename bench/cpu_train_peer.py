@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-from cpu_peer import arguments, lines, processor
+from cpu_peer import common_arguments, lines, processor
 
 BATCHES = ["ethanol10", "ethanol100"]
 GOAL = 7
@@ -41,7 +41,7 @@ def rounded(rates_of_cases):
 
 
 def main():
-    a = arguments(__doc__).parse_args()
+    a = common_arguments(__doc__).parse_args()
     with open("/proc/cpuinfo") as f:
         wide = "avx512f" in f.read()  # OpenBLAS does not know of itself that some processors have it
     # OpenBLAS's own threads beside PyTorch's: half as fast with two of each.

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "model/model.h"
 
 void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // fuzz_config.c: any bytes as the config.json of a distillation: refused, or settings that are written and read back the same.
 #include "fuzz/fuzz_file.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 
 static bool same_text(const char *a, const char *b)
 {

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "fuzz/fuzz_file.h"
+#include "mlff_label.h"
 #include "mlff_train.h"
 #include "train/data/shard.h"
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "mlff.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 
 #define assert_ok(call)                                                                                                          \
     do {                                                                                                                         \

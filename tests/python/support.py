@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import tempfile
+import threading
 import unittest
 import warnings
 
@@ -28,6 +29,26 @@ _made = {}
 def scratch(name):
     """A path in a folder that goes away with the tests."""
     return pathlib.Path(_folder.name) / name
+
+
+def wrong_in_threads(n_threads, n_calls, is_right):
+    """Calls is_right(thread) n_calls times in each of n_threads threads at once; the threads of calls that were not right, and what was raised."""
+    wrong = []
+
+    def work(thread):
+        for _ in range(n_calls):
+            try:
+                if not is_right(thread):
+                    wrong.append(thread)
+            except Exception as problem:
+                wrong.append(problem)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(n_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
 
 
 def untrained():

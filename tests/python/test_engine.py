@@ -4,7 +4,6 @@ exceptions; batches equal single calls to the bit."""
 
 import ctypes
 import pickle
-import threading
 import unittest
 
 import numpy as np
@@ -195,18 +194,11 @@ class Arrays(unittest.TestCase):
     def test_threads_share_an_evaluator(self):
         frames = support.ethanol_frames(8)
         expected = [self.evaluator.compute(a.numbers, a.positions)["forces"] for a in frames]
-        wrong = []
 
-        def work(i):
-            for _ in range(50):
-                if not np.array_equal(self.evaluator.compute(frames[i].numbers, frames[i].positions)["forces"], expected[i]):
-                    wrong.append(i)
+        def is_right(i):
+            return np.array_equal(self.evaluator.compute(frames[i].numbers, frames[i].positions)["forces"], expected[i])
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wrong = support.wrong_in_threads(len(frames), 50, is_right)
         self.assertEqual(wrong, [])
 
     def test_stages(self):

@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 import unittest
 import warnings
@@ -17,7 +16,7 @@ from unittest import mock
 import numpy as np
 from ase.build import bulk
 from ase.calculators.emt import EMT
-from support import scratch
+from support import scratch, wrong_in_threads
 
 from mlff_distiller.distill import Dataset, Teacher, label_with_calculator
 from mlff_distiller.errors import MlffUsageError
@@ -110,20 +109,7 @@ except KeyboardInterrupt:
     def test_threads_share_it(self):
         calculator, frames = IsolatedCalculator(EMT()), copper([None] * 4)
         expected = [EMT().get_forces(atoms) for atoms in frames]
-        wrong = []
-
-        def work(i):
-            for _ in range(30):
-                try:
-                    np.testing.assert_allclose(calculator.get_forces(frames[i]), expected[i], atol=1e-12)
-                except Exception as problem:
-                    wrong.append(problem)
-
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(frames))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wrong = wrong_in_threads(4, 30, lambda i: np.allclose(calculator.get_forces(frames[i]), expected[i], rtol=0, atol=1e-12))
         calculator.close()
         self.assertEqual(wrong, [])
 

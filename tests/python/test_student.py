@@ -8,7 +8,6 @@ import os
 import pickle
 import subprocess
 import tempfile
-import threading
 import unittest
 
 import numpy as np
@@ -247,18 +246,7 @@ class Rules(unittest.TestCase):
     def test_threads_share_a_calculator(self):
         frames = support.ethanol_frames(6)
         expected = [self.calc.get_forces(atoms) for atoms in frames]
-        wrong = []
-
-        def work(i):
-            for _ in range(40):
-                if not np.array_equal(self.calc.get_forces(frames[i]), expected[i]):
-                    wrong.append(i)
-
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(frames))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wrong = support.wrong_in_threads(6, 40, lambda i: np.array_equal(self.calc.get_forces(frames[i]), expected[i]))
         self.assertEqual(wrong, [])
 
     def test_batches(self):

@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import sys
-import threading
 import types
 import unittest
 from unittest import mock
@@ -221,23 +220,12 @@ class Orb(unittest.TestCase):
         calc = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True)
         frames = support.copper_frames(4)
         expected = [(calc.get_potential_energy(atoms), calc.get_forces(atoms)) for atoms in frames]
-        wrong = []
 
-        def work(i):
+        def is_right(i):
             energy, forces = expected[i]
-            for _ in range(30):
-                try:
-                    right = calc.get_potential_energy(frames[i]) == energy and np.array_equal(calc.get_forces(frames[i]), forces)
-                except Exception as problem:
-                    right = wrong.append(problem)
-                if right is False:
-                    wrong.append(i)
+            return calc.get_potential_energy(frames[i]) == energy and np.array_equal(calc.get_forces(frames[i]), forces)
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(frames))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wrong = support.wrong_in_threads(len(frames), 30, is_right)
         self.assertEqual(wrong, [])
 
     def test_its_stages_in_our_own_engine(self):

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "mlff_distill.h"
 #include "support.h"
 #include "unit/log_springs.h"
 

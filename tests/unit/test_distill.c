@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // test_distill.c: a whole run from teacher to verdict in seconds; interrupted and killed runs end in the same bits; settings.
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "train/running/distill.h"
 #include "unit/distill_runs.h"
 

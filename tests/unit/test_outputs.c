@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Purpose: models that do not compute everything: energies of systems without energies of atoms, direct forces and stress, or
 // no forces at all. What a model computes arrives with its units; what it does not is refused with the reason.
+#include "mlff_label.h"
 #include "mlff_profile.h"
-#include "mlff_train.h"
 #include "model/model.h"
 #include "support.h"
 

@@ -4,7 +4,7 @@
 #include "support.h"
 
 #include "atoms/vibrations/vibrations.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 #include "train/sampling/normal_modes.h"
 #include "train/sampling/sample_geometry.h"
 #include "train/sampling/walkers.h"

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "train/teachers/teacher.h"
 
 static mlff_system *molecule(const char *name)

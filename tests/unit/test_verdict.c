@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // test_verdict.c: verdicts against planted truth: a student that is its teacher passes, one that differs fails the bars that it must.
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "support.h"
 #include "unit/log_springs.h"
 #include "unit/verdict_bars.h"

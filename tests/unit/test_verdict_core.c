@@ -2,7 +2,7 @@
 // test_verdict_core.c: a verdict's bar of compressed pairs, of a planted well.
 #include <math.h>
 
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "support.h"
 #include "train/judging/verdict.h"
 

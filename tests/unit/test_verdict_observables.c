@@ -2,7 +2,7 @@
 // test_verdict_observables.c: what a verdict is measured by, against closed forms: slopes and their intervals, spectra, distances, bonds
 // and contacts; the text of a bar.
 #include "atoms/analysis/spectrum.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "support.h"
 #include "train/judging/analysis.h"
 #include "train/judging/verdict.h"

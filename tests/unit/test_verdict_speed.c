@@ -5,7 +5,7 @@
 // from the caches, kept or lost other shares of their speed than the student: up to 15 % off on busy machines.)
 #include <math.h>
 
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "support.h"
 #include "train/judging/verdict.h"
 #include "unit/log_springs.h"

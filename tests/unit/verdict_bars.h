@@ -3,7 +3,7 @@
 #ifndef VERDICT_BARS_H
 #define VERDICT_BARS_H
 
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "support.h"
 
 static inline const mlff_bar *find_bar(const mlff_verdict *verdict, const char *name)

@@ -102,7 +102,8 @@ class Interrupts:
 
 
 def in_pieces(n_steps: int, run: Callable[[int, int], None]) -> None:
-    """Calls run(first, n) for pieces of the steps that take less than a second where a step does: Ctrl-C ends the run between two."""
+    """Calls run(first, n) for one piece of the steps after the other, of 20 to 500 ms each where a step takes less. Ctrl-C ends the run between
+    two pieces."""
     done, piece = 0, 10
     with Interrupts() as interrupts:
         while True:
@@ -115,7 +116,10 @@ def in_pieces(n_steps: int, run: Callable[[int, int], None]) -> None:
                 raise KeyboardInterrupt
             if done >= n_steps:
                 return
-            piece = 10 * piece if took < 20_000_000 else max(1, piece // 10) if took > 500_000_000 else piece
+            if took < 20_000_000:
+                piece *= 10
+            elif took > 500_000_000:
+                piece = max(1, piece // 10)
 
 
 def attach(error: BaseException, attribute: str, measured: Any) -> None:

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "cli/support/cli.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 
 static const cli_option options[] = {
     {"output", 'o', "FOLDER", "folder of the run (required); a run that is in it is continued"},

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "cli/support/cli.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 
 static const cli_option options[] = {
     {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},

@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "cli/support/cli.h"
 #include "compare_runs.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 #include "profile_runs.h"
 #include "profile_teacher.h"
 

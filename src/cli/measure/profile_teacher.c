@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 
 typedef struct teacher_context {
     mlff_teacher *teacher;

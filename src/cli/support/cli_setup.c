@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 
 // In the order of mlff_precision, from float32.
 static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};

@@ -4,7 +4,7 @@
 #define CLI_TEACHER_H
 
 #include "cli.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 
 #define CLI_TEACHER_OPTIONS                                                                                                      \
     {"device", 0, "DEVICE", "of a model: auto, cpu, cuda:0 or cuda:0,1 (auto: a GPU if one works, else the CPU)"},               \

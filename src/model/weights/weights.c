@@ -329,7 +329,7 @@ static mlff_status parse_header(const char *bytes, size_t length, const char *pa
     if (length < LENGTH_BYTES + 2) return mlff_fail(MLFF_ERR_FORMAT, "%s: too short for a model file (bytes: %zu)", path, length);
     memcpy(&header_bytes, bytes, LENGTH_BYTES);
     const char *header = bytes + LENGTH_BYTES;
-    if (memcmp(bytes, "MLBH", 4) == 0)
+    if (memcmp(bytes, "MLBH", 4) == 0) // SHARD_MARKER_HEADER of train/data, which is above this layer
         return mlff_fail(MLFF_ERR_FORMAT, "%s: is a file of labels, not a model; mlff train %s -o STUDENT.safetensors makes one",
                          path, path);
     if (header[0] != '{') return mlff_fail(MLFF_ERR_FORMAT, "%s: not a model file (safetensors)", path);

@@ -27,10 +27,11 @@ static const profile_stage *find_faster(const mlff_profile *profile)
 static mlff_status drop_bounds(mlff_profile *profile, const profile_stage *faster)
 {
     for (int i = 0; i < profile->n_stages; i++) profile->stages[i].bound_ms = 0;
-    return profile_note(profile,
-                        "stages are not compared with this machine's limits: %s/%s was faster than they allow, as where other "
-                        "programs used the cores while they were measured",
-                        faster->phase, faster->name);
+    return profile_note(
+        profile,
+        "stages are not compared with this machine's limits: %s/%s was faster than they allow. Programs that used "
+        "the cores while they were measured make them too low",
+        faster->phase, faster->name);
 }
 
 mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads, ceiling_products products)

@@ -4,7 +4,7 @@
 #define VERDICT_H
 
 #include "base/base.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 
 enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 7 * VERDICT_MAX_SYSTEMS };
 

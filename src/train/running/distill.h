@@ -5,7 +5,7 @@
 #define DISTILL_H
 
 #include "base/base.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 
 enum { DISTILL_TEXT_BYTES = 16384, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_COMMITTEE = 8 };
 /* Structures to be labelled, and labelled ones that are there: of fewer, a tenth tests nothing. */

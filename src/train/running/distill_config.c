@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "distill.h"
-#include "mlff_train.h"
+#include "mlff_distill.h"
 #include "train/fitting/train_record.h"
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };

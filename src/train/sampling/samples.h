@@ -4,7 +4,7 @@
 #define SAMPLES_H
 
 #include "base/base.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 
 enum { SAMPLE_ORIGIN_BYTES = 24 };
 

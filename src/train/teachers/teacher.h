@@ -8,7 +8,7 @@
 #include "atoms/systems_batch.h"
 #include "base/base.h"
 #include "base/sha256.h"
-#include "mlff_train.h"
+#include "mlff_label.h"
 
 typedef struct teacher_kind {
     /* labels[n] are empty, with status MLFF_OK; forces are allocated by the callee. Checks of elements, charge and finite results

@@ -160,10 +160,25 @@ static void choose_location(pdb *file, const alternate *of, size_t n)
         if (of[k].letter != letter) file->list.sites[of[k].at].species = 0;
 }
 
+// Drops the sites without an element.
+static void drop_sites(mlff_reader *reader, site_list *list)
+{
+    const size_t n_read = list->n;
+    char text[128];
+    list->n = 0;
+    for (size_t i = 0; i < n_read; i++)
+        if (list->sites[i].species > 0) list->sites[list->n++] = list->sites[i];
+    const size_t n_dropped = n_read - list->n;
+    if (n_dropped == 0) return;
+    snprintf(text, sizeof text, "%zu atom%s of alternate locations left out; each residue keeps that of highest occupancy",
+             n_dropped, base_plural((int64_t)n_dropped));
+    reader_warn(reader, text);
+}
+
 static void choose_locations(mlff_reader *reader, pdb *file)
 {
     alternate *all = file->alternates;
-    size_t n = 0, end;
+    size_t end;
     if (file->n_alternates == 0) return;
     qsort(all, file->n_alternates, sizeof *all, by_letter);
     for (size_t first = 0; first < file->n_alternates; first = end) {
@@ -181,16 +196,7 @@ static void choose_locations(mlff_reader *reader, pdb *file)
             end++;
         choose_location(file, all + first, end - first);
     }
-    const size_t n_read = file->list.n;
-    for (size_t i = 0; i < n_read; i++)
-        if (file->list.sites[i].species > 0) file->list.sites[n++] = file->list.sites[i];
-    file->list.n = n;
-    if (n < n_read) {
-        char text[128];
-        snprintf(text, sizeof text, "%zu atom%s of alternate locations left out; each residue keeps that of highest occupancy",
-                 n_read - n, base_plural((int64_t)(n_read - n)));
-        reader_warn(reader, text);
-    }
+    drop_sites(reader, &file->list);
 }
 
 static bool is_record(const char *line, const char *name)

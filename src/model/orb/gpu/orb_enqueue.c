@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // orb_enqueue.c: the kernels of a step in order. Numbers of rows are upper bounds: kernels read the true ones from device memory.
+#include <cuda_runtime_api.h>
+
 #include "orb_enqueue.h"
 
 // The second and the third layer of an MLP, of rows whose first hidden layer is in hidden_a.
@@ -223,20 +225,21 @@ static void run_layers(orb_launcher *l)
     RUN(l, orb_gpu_launch_layers(&layers, (enum gpu_number)s->numbers, l->plan, l->n_edges, l->stream));
 }
 
-// The hidden layers of energy and stress, of the mean of a system's nodes; `overlap`: the first kernel may begin before the one in front of it has ended.
-static void pool(orb_launcher *l, int stamped, int overlap, void *stream)
+// The hidden layers of energy and stress, of the mean of a system's nodes; `aside`: on the second stream, which waits for what is enqueued.
+static void pool(orb_launcher *l, int aside)
 {
     const orb_gpu_step *s = l->step;
     const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_systems, 2 * ORB_GPU_LATENT);
+    void *const stream = aside ? l->side.stream : l->stream;
     gpu_plan first = *l->plan;
-    first.overlap = overlap;
+    if (aside) first.overlap = 0;
     gpu_dense hidden = {.product =
                             orb_product(s->pooled, &s->model->system_hidden, &s->gpu.call->n_systems, 0, l->plan->n_systems),
                         .activation = s->activation,
                         .values = s->system_hidden_values,
                         .stride = 2 * ORB_GPU_LATENT};
     if (s->saves) hidden.keep = s->pooled_hidden;
-    RUN(l, orb_gpu_launch_pool(s, &first, stamped, stream));
+    RUN(l, orb_gpu_launch_pool(s, &first, !aside, stream));
     RUN(l, gpu_launch_dense(&hidden, &plan, stream));
 }
 
@@ -260,7 +263,7 @@ static void read_forces(orb_launcher *l, int wants_energy)
     if (wants_energy) {
         RUN(l, (int)cudaEventRecord(l->side.forked, l->stream));
         RUN(l, (int)cudaStreamWaitEvent(l->side.stream, l->side.forked, 0));
-        pool(l, 0, 0, l->side.stream);
+        pool(l, 1);
         RUN(l, (int)cudaEventRecord(l->side.joined, l->side.stream));
     }
     hide_nodes(l, &s->model->force_hidden, orb_stamp_at(l, s->stamp_heads));
@@ -293,7 +296,7 @@ static void read_out(orb_launcher *l)
     if (forces)
         read_forces(l, wants_energy);
     else if (s->saves || wants_energy)
-        pool(l, s->saves || !l->plan->forces, l->plan->overlap, l->stream);
+        pool(l, 0);
     if (s->saves) orb_enqueue_backward(l);
     if (!wants_energy) return;
     gpu_plan sums = *l->plan;

@@ -241,7 +241,8 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
 {
     const ceilings *c = &profile->ceilings;
     double bound_ms = 0.0, shown_ms = 0.0;
-    char products[128] = "", rule[80] = "";
+    char rates[128] = ", ";
+    const char *rule = "";
     bool any = false;
     for (int i = 0; i < profile->n_stages; i++) any = any || profile->stages[i].bound_ms > 0.0;
     if (c->n_threads < 1 || !any) return;
@@ -270,16 +271,16 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
                  flops * 1e-6, bytes * 1e-6, time > 0.0 ? flops * 1e-6 / time : 0.0);
     }
     if (c->products != CEILING_VECTORS) {
-        base_format(products, sizeof products, "by vectors, %.4g Gflop/s in %s, ", c->product_flops_a_ns,
+        base_format(rates, sizeof rates, " by vectors, %.4g Gflop/s in %s, ", c->product_flops_a_ns,
                     ceiling_product_names[c->products]);
-        snprintf(rule, sizeof rule, ", all of it at the faster rate");
+        rule = ", all of it at the faster rate";
     }
-    page_wrappedf(p, "",
-                  "These stages: %.1f %% of the bound. Ceilings measured here on %d thread%s: %.4g Gflop/s in float32%s%s%.3g "
-                  "GB/s from the "
-                  "first level of cache, %.3g GB/s from memory. The bound is the least work of the equations%s, without counters",
-                  shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, base_plural(c->n_threads), c->flops_a_ns,
-                  *products ? " " : ", ", products, c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1], rule);
+    page_wrappedf(
+        p, "",
+        "These stages: %.1f %% of the bound. Ceilings measured here on %d thread%s: %.4g Gflop/s in float32%s%.3g GB/s from "
+        "the first level of cache, %.3g GB/s from memory. The bound is the least work of the equations%s, without counters",
+        shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, base_plural(c->n_threads), c->flops_a_ns, rates,
+        c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1], rule);
 }
 
 static void write_slowest(text_page *p, const mlff_profile *profile)
