@@ -367,6 +367,10 @@ static inline void store_if(bool here, uint4 *global, uint4 v)
 {
     if (here) *global = v;
 }
+template <typename T> static inline void load_if(bool here, const T *global, T &v)
+{
+    if (here) v = *global;
+}
 /* ---- of exchange.cuh: a load waits for each of its words, so that blocks which wait take no time */
 static inline void exchange_load(const void *from, uint4 &v)
 {

@@ -2,7 +2,7 @@
 // gpu_segment.cu: sums over the edges of an atom, softmax, and their reverse passes (gpu_segment.h). Attention: a block for each atom, four warps sum what was
 // received, four what was sent, each every fourth edge; their parts are added in order. Backward: a warp for each edge.
 // Softmax: a warp for each segment, the columns of a row in `width` adjacent lanes, a power of two, and 32/width rows at once.
-#include "gpu_segment.h"
+#include "attention.cuh"
 #include "norm.cuh"
 
 enum {
@@ -23,38 +23,32 @@ static __device__ __forceinline__ float gate_of(const gpu_attention &call, int e
     return logistic(sum);
 }
 
-template <int NUMBERS>
+template <int NUMBERS, bool halves>
 static __global__ void __launch_bounds__(32 * SUM_WARPS)
     attention_sum_kernel(const __grid_constant__ gpu_attention call, int unused)
 {
+    typedef attention_edges<8, halves> edges;
+    constexpr int STRIDE = HALF * 32 / edges::LANES; // places of a list from a warp's edges to its next ones
     __shared__ float4 part[SUM_WARPS][2][32];
     __shared__ float part_weight[SUM_WARPS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = blockIdx.x, received = warp / HALF;
     // The graph is older than the previous kernel.
     const int32_t *first = received ? call.edges.incoming_first : call.edges.first;
     const bool exists = i < *call.edges.n_atoms;
-    const int begin = exists ? first[i] : 0, end = exists ? first[i + 1] : 0, mine = begin + warp % HALF + HALF * lane;
-    int e = mine < end ? received ? call.edges.incoming[mine] : mine : -1;
+    const int end = exists ? first[i + 1] : 0;
+    const auto edge_at = [&](int k) { return k < end ? received ? call.edges.incoming[k] : k : -1; };
+    int mine = exists ? first[i] + warp % HALF + HALF * (lane / edges::LANES) : 0, edge = edge_at(mine);
     wait_for_previous();
     let_next_start();
     if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
     if (!exists) return;
     eight sum = {};
     float weight = 0;
-    // Each lane has the weight of one of 32 edges.
-    for (int k = begin + warp % HALF; k < end; k += HALF * 32) {
-        if (k >= begin + HALF * 32)
-            e = k + HALF * lane < end ? received ? call.edges.incoming[k + HALF * lane] : k + HALF * lane : -1;
-        const float own = e >= 0 ? gate_of(call, e, received) * call.envelope[e] : 0.0f;
-        const int count = min((end - k + HALF - 1) / HALF, 32);
-#pragma unroll 4
-        for (int m = 0; m < count; m++) {
-            const float a = __shfl_sync(~0u, own, m);
-            const eight z = load_numbers<false>(call.z, (size_t)__shfl_sync(~0u, e, m) * GPU_NORM_WIDTH + 8 * lane, call.halves);
-#pragma unroll
-            for (int c = 0; c < 8; c++) sum.v[c] = fmaf(a, z.v[c], sum.v[c]);
-            weight += a;
-        }
+    while (__ballot_sync(~0u, edge >= 0)) {
+        edges here;
+        here.request(call, edge, received, lane);
+        edge = edge_at(mine += STRIDE);
+        here.add(call, received, sum, weight);
     }
     part[warp][0][lane] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
     part[warp][1][lane] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
@@ -260,7 +254,8 @@ static __global__ void __launch_bounds__(32 * SOFTMAX_WARPS)
 
 template <int NUMBERS> static int launch_sum(const gpu_attention *call, int n_atoms, int overlap, void *stream)
 {
-    return launch(attention_sum_kernel<NUMBERS>, n_atoms, 32 * SUM_WARPS, 0, 1, overlap, stream, *call, 0);
+    return launch(call->halves ? attention_sum_kernel<NUMBERS, true> : attention_sum_kernel<NUMBERS, false>, n_atoms,
+                  32 * SUM_WARPS, 0, 1, overlap, stream, *call, 0);
 }
 
 int gpu_launch_attention(const gpu_attention *call, enum gpu_number numbers, int n_atoms, int overlap, void *stream)

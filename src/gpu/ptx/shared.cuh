@@ -42,6 +42,21 @@ static __device__ __forceinline__ void store_if(bool here, uint4 *global, uint4 
                  "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((int)here)
                  : "memory");
 }
+/* Loads where `here` is set, requested where this stands; else v stays. */
+static __device__ __forceinline__ void load_if(bool here, const uint4 *global, uint4 &v)
+{
+    asm volatile("{\n.reg .pred here;\nsetp.ne.b32 here, %5, 0;\n@here ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "l"(global), "r"((int)here)
+                 : "memory");
+}
+static __device__ __forceinline__ void load_if(bool here, const float *global, float &v)
+{
+    asm volatile("{\n.reg .pred here;\nsetp.ne.b32 here, %2, 0;\n@here ld.global.f32 %0, [%1];\n}"
+                 : "+f"(v)
+                 : "l"(global), "r"((int)here)
+                 : "memory");
+}
 static __device__ __forceinline__ void copy_commit()
 {
 #if __CUDA_ARCH__ >= 800

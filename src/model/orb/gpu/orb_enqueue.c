@@ -316,8 +316,7 @@ int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper,
               cleared = together ? orb_gpu_layers_cleared((enum gpu_number)step.numbers) : 0;
     RUN(&l, few ? orb_gpu_launch_few_edges(&step, plan, cleared, stream) : orb_gpu_launch_graph(&step, plan, stream));
     if (step.repulsion_table) RUN(&l, orb_gpu_launch_repulsion(&step, plan, stream));
-    l.exchanges = orb_has_networks(&l) && tiles < 0 && !together && orb_gpu_has_node_layers(plan) &&
-                  (step.numbers == GPU_NUMBER_FLOAT32 || plan->n_atoms < ORB_GPU_NETWORK_NODES);
+    l.exchanges = orb_has_networks(&l) && tiles < 0 && !together && orb_gpu_has_node_layers(plan);
     if (together)
         run_layers(&l);
     else

@@ -7,6 +7,7 @@
 // 16 blocks compute a unit of 16 nodes. Each has the same columns of every product, so that it requests its weights before the messages exist, and sums
 // what one of the atoms received and sent. Blocks of a unit pass the sums, both hidden layers and z to each other through memory (gpu/ptx/exchange.cuh);
 // the norm, of 16 rows, is computed by all of them. A kernel empties the exchange of the next one, which nothing reads before that begins.
+#include "gpu/nn/attention.cuh"
 #include "orb_together.cuh"
 
 enum { NODE_BLOCKS = 16, NODE_UNITS = 4 }; // of a unit; of a block: at most
@@ -26,9 +27,9 @@ struct node_layers_shared {
     float2 moments[2][TOGETHER_WARPS * 32];
     float weight[TOGETHER_WARPS];
 };
-/* Edges of an atom that a warp adds up, from its first one on, and what the first four of them are. */
+/* Of a warp's list of edges: this lane's next place, the end, the edge there. */
 struct node_list {
-    int begin, end, edge;
+    int next, end, edge;
 };
 typedef float4 node_rows[4 * TOGETHER_THREADS]; // behind it, of each unit: a thread's rows g, g + 8 and columns 32 w + 8 t …
 
@@ -41,7 +42,8 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
     // add up: what it received, what it sent.
     static constexpr int TILES = HIDDEN / 8 / NODE_BLOCKS, LAST_TILES = TILES / 2, PROJECTED = 2 * TILES,
                          PARTS = TOGETHER_WARPS / 2;
-    static constexpr bool EARLY = planes == 1; // all weights are requested first; in float32 there are too few registers
+    static constexpr bool EARLY = planes == 1; // all weights are requested first; in float32 registers suffice for two layers
+    typedef attention_edges<planes == 1 ? 8 : 4, planes == 1> edges; // messages are halves in the fast modes
 
     const orb_gpu_node_layers &call;
     node_rows *const nodes;
@@ -67,8 +69,10 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
     }
 
     // ---- before the products
-    __device__ __forceinline__ void load_nodes(int own) const
+    // Nodes were written two kernels before, and nothing reads the next exchange any more.
+    __device__ __forceinline__ void begin_unit(int own) const
     {
+        constexpr int SHARE = place_of::BYTES / NODE_BLOCKS;
         const int row = unit_of(own) * ORB_GPU_NODE_UNIT + g;
         eight n[2];
 #pragma unroll
@@ -77,7 +81,6 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
             if (row + 8 * r < n_atoms) n[r] = load_operand<NUMBERS>(call.nodes, row + 8 * r, 32 * warp + 8 * t);
         }
         base::keep_rows(nodes[own], n);
-        constexpr int SHARE = place_of::BYTES / NODE_BLOCKS;
         exchange_clear(call.next_exchange + (size_t)unit_of(own) * place_of::BYTES + tile * SHARE, SHARE, thread,
                        TOGETHER_THREADS);
     }
@@ -85,11 +88,9 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
     {
         return warp / PARTS;
     }
-    // The edge of a quarter of a warp from place k of an atom's list on, −1: none.
     __device__ __forceinline__ int edge_at(int k, int end) const
     {
-        const int at = k + PARTS * (lane / 8);
-        return at < end ? received() ? call.attention.edges.incoming[at] : at : -1;
+        return k < end ? received() ? call.attention.edges.incoming[k] : k : -1;
     }
     __device__ __forceinline__ node_list list_of(int own) const
     {
@@ -97,42 +98,24 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
         const int32_t *const first = received() ? call.attention.edges.incoming_first : call.attention.edges.first;
         node_list of = {0, 0, -1};
         if (atom >= n_atoms) return of;
-        of.begin = first[atom] + warp % PARTS, of.end = first[atom + 1];
-        of.edge = edge_at(of.begin, of.end);
+        of.next = first[atom] + warp % PARTS + PARTS * (lane / edges::LANES), of.end = first[atom + 1];
+        of.edge = edge_at(of.next, of.end);
         return of;
     }
-    // Σ a z and Σ a: a warp has every fourth edge, four at the same time; the eight lanes of a quarter add up the parts of a logit.
-    __device__ __forceinline__ void add_messages(int own, const node_list &list)
+    // Σ a z and Σ a of the edges of this warp's list.
+    __device__ __forceinline__ void add_messages(int own, node_list list)
     {
-        const gpu_attention &of = call.attention;
-        const int which = received(), part = lane % 8;
+        const int which = received();
         eight sum = {};
         float weight = 0;
-        int mine = list.edge;
-#pragma unroll 1
-        for (int k = list.begin; k < list.end; k += 4 * PARTS) {
-            if (k > list.begin) mine = edge_at(k, list.end);
-            float logit = mine >= 0 && part < of.logit_parts ? of.logits[(mine * of.logit_parts + part) * 2 + which] : 0.0f;
-            const float c = mine >= 0 ? of.envelope[mine] : 0.0f;
-            eight z[4];
-#pragma unroll
-            for (int m = 0; m < 4; m++) { // of an edge that exists
-                const int other = __shfl_sync(~0u, mine, 8 * m), e = other >= 0 ? other : __shfl_sync(~0u, mine, 0);
-                z[m] = load_numbers<false>(of.z, (size_t)e * LATENT + 8 * lane, of.halves);
-            }
-#pragma unroll
-            for (int step = 1; step < 8; step *= 2) logit += __shfl_xor_sync(~0u, logit, step);
-            const float own_weight = logistic(logit + of.bias[which]) * c;
-#pragma unroll
-            for (int m = 0; m < 4; m++) {
-                const float a = __shfl_sync(~0u, own_weight, 8 * m);
-#pragma unroll
-                for (int q = 0; q < 8; q++) sum.v[q] = fmaf(a, z[m].v[q], sum.v[q]);
-                weight += a;
-            }
+        while (__ballot_sync(~0u, list.edge >= 0)) {
+            edges of;
+            of.request(call.attention, list.edge, which, lane);
+            list.edge = edge_at(list.next += PARTS * (32 / edges::LANES), list.end);
+            of.add(call.attention, which, sum, weight);
         }
-        base::template store_sums<2>(exchange_of(own) + place_of::SUMS, place_of::PLANE, tile, which, sum, weight, of.scale,
-                                     of.shift);
+        base::template store_sums<2>(exchange_of(own) + place_of::SUMS, place_of::PLANE, tile, which, sum, weight,
+                                     call.attention.scale, call.attention.shift);
     }
 
     // ---- products
@@ -220,7 +203,7 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
             if (call.projects) base::template request<PROJECTED, 1, 2 * HIDDEN>(project, call.project, 8 * PROJECTED * tile);
         };
         base::template request<TILES, 3, HIDDEN>(first, of.layer[0], 8 * TILES * tile);
-        if (EARLY) base::template request<TILES, 2, HIDDEN>(second, of.layer[1], 8 * TILES * tile);
+        base::template request<TILES, 2, HIDDEN>(second, of.layer[1], 8 * TILES * tile);
         if (EARLY) request_last();
         const int hidden = base::column_of(block_of(TILES));
         const float2 bias[4] = {request_two(of.layer[0].bias + hidden), request_two(of.layer[1].bias + hidden),
@@ -228,18 +211,18 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
                                 call.projects ? request_two(call.project.bias + base::column_of(block_of(PROJECTED)))
                                               : make_float2(0, 0)};
         node_list list = list_of(0);
+#pragma unroll 1
+        for (int own = 0; has_unit(own); own++) begin_unit(own);
         wait_for_previous();
         let_next_start();
         if (call.attention.stamp && base::block == 0 && thread == 0) *call.attention.stamp = gpu_timer();
 #pragma unroll 1
         for (int own = 0; has_unit(own); own++) {
             if (own > 0) list = list_of(own);
-            load_nodes(own);
             add_messages(own, list);
         }
 #pragma unroll 1
         for (int own = 0; has_unit(own); own++) first_layer(own, first, bias[0]);
-        if (!EARLY) base::template request<TILES, 2, HIDDEN>(second, of.layer[1], 8 * TILES * tile);
         if (!EARLY) request_last();
 #pragma unroll 1
         for (int own = 0; has_unit(own); own++) second_layer(own, second, bias[1]);
@@ -261,10 +244,16 @@ static __global__ void __launch_bounds__(TOGETHER_THREADS, 1)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-// Units that are computed at the same time.
-static int units_at_once(const gpu_plan *plan)
+static int divided_up(int a, int b)
 {
-    return min(ORB_GPU_NODE_UNITS(plan->n_atoms), plan->n_multiprocessors / NODE_BLOCKS);
+    return (a + b - 1) / b;
+}
+
+// Groups of 16 blocks: the fewest with which no block computes more units one behind the other.
+static int groups_of(const gpu_plan *plan)
+{
+    const int units = ORB_GPU_NODE_UNITS(plan->n_atoms), most = plan->n_multiprocessors / NODE_BLOCKS;
+    return most > 0 ? divided_up(units, divided_up(units, most)) : 0;
 }
 
 static size_t shared_bytes(int units)
@@ -275,13 +264,13 @@ static size_t shared_bytes(int units)
 int orb_gpu_has_node_layers(const gpu_plan *plan)
 {
     return plan->n_atoms > 0 && plan->n_atoms <= ORB_GPU_NODES_TOGETHER &&
-           ORB_GPU_NODE_UNITS(plan->n_atoms) <= NODE_UNITS * units_at_once(plan);
+           ORB_GPU_NODE_UNITS(plan->n_atoms) <= NODE_UNITS * groups_of(plan);
 }
 
 template <int NUMBERS> static int launch_one(const orb_gpu_node_layers *call, const gpu_plan *plan, void *stream)
 {
-    const int at_once = units_at_once(plan), units = (ORB_GPU_NODE_UNITS(plan->n_atoms) + at_once - 1) / at_once;
-    return launch(orb_node_layers_kernel<NUMBERS>, NODE_BLOCKS * at_once, TOGETHER_THREADS, shared_bytes(units), 1,
+    const int groups = groups_of(plan), units = divided_up(ORB_GPU_NODE_UNITS(plan->n_atoms), groups);
+    return launch(orb_node_layers_kernel<NUMBERS>, NODE_BLOCKS * groups, TOGETHER_THREADS, shared_bytes(units), 1,
                   plan->overlap | LAUNCH_TOGETHER, stream, *call, 0);
 }
 
