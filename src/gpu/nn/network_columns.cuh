@@ -23,15 +23,17 @@ template <class tile> struct network_columns {
     {
         return 8 * (4 * warp + lane / 8);
     }
+    static __device__ __forceinline__ wgmma_operand weights_at(const char *weights)
+    {
+        return wgmma_operand_at(weights, WEIGHTS_K, 2 * WEIGHTS_COLUMN);
+    }
     // d = products of 128 columns of weights with 2 SUMS rows, of 16 of k; with `add` they are added to d. Enqueued.
     template <int SUMS>
-    static __device__ __forceinline__ void enqueue(float (&d)[2][SUMS], const char *weights, const char *rows, int apart, int add)
+    static __device__ __forceinline__ void enqueue(float (&d)[2][SUMS], wgmma_operand weights, wgmma_operand rows, int add)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            wgmma_shared_product<tile::format::bfloat>(
-                d[i], wgmma_operand_at(weights + i * WEIGHTS_COLUMN, WEIGHTS_K, 2 * WEIGHTS_COLUMN),
-                wgmma_operand_at(rows, apart, 128), add);
+            wgmma_shared_product<tile::format::bfloat>(d[i], wgmma_operand_after(weights, i * WEIGHTS_COLUMN), rows, add);
     }
     template <int H, int SUMS>
     static __device__ __forceinline__ void arrange(const float (&sum)[2][SUMS], eight (&x)[1][H], int lane)

@@ -19,12 +19,15 @@ template <class tile> struct network_rows {
     {
         return 8 * (lane % 4);
     }
+    static __device__ __forceinline__ wgmma_operand weights_at(const char *weights)
+    {
+        return wgmma_operand_at(weights, WEIGHTS_K, WEIGHTS_COLUMN);
+    }
     // d = products of 2 SUMS columns of weights with the slab's rows, of 16 of k; with `add` they are added to d. Enqueued.
     template <int SUMS>
-    static __device__ __forceinline__ void enqueue(float (&d)[1][SUMS], const char *weights, const char *rows, int apart, int add)
+    static __device__ __forceinline__ void enqueue(float (&d)[1][SUMS], wgmma_operand weights, wgmma_operand rows, int add)
     {
-        wgmma_shared_product<tile::format::bfloat>(d[0], wgmma_operand_at(rows, apart, 128),
-                                                   wgmma_operand_at(weights, WEIGHTS_K, WEIGHTS_COLUMN), add);
+        wgmma_shared_product<tile::format::bfloat>(d[0], rows, weights, add);
     }
     template <int Q, int SUMS> static __device__ __forceinline__ void arrange(const float (&sum)[1][SUMS], eight (&x)[Q][2], int)
     {

@@ -34,15 +34,25 @@ template <class tile> struct network_computing : network_runner<tile> {
     using base::parity;
     using base::slot;
 
-    // d = products of weights, from column `first` on of WIDTH in a slot at `weights`, with rows at `rows`, whose blocks of 8 of k are `apart` bytes apart, of 16 of
-    // k from 8 kk on; with `add` they are added to d. Enqueued.
+    template <int SHARE> static constexpr int apart = SHARE == 0 ? tile::INPUT_BYTES : tile::BLOCK_BYTES;
+    // d = products of weights of a slot of WIDTH columns with rows whose blocks of 8 of k are `apart` bytes apart, of 16 of k from 8 kk on; with `add` they are
+    // added to d. Enqueued.
     template <int WIDTH, int SUMS>
-    static __device__ __forceinline__ void enqueue(float (&d)[products::PRODUCTS][SUMS], const char *weights, const char *rows,
-                                                   int apart, int first, int kk, int add)
+    static __device__ __forceinline__ void enqueue(float (&d)[products::PRODUCTS][SUMS], wgmma_operand weights,
+                                                   wgmma_operand rows, int apart, int kk, int add)
     {
         constexpr int DEPTH = GPU_WEIGHT_DEPTH / 8;
-        products::enqueue(d, weights + (kk / DEPTH * (WIDTH / 8) + first / 8) * WEIGHTS_COLUMN + kk % DEPTH * WEIGHTS_K,
-                          rows + kk * apart, apart, add);
+        products::enqueue(d, wgmma_operand_after(weights, kk / DEPTH * (WIDTH / 8) * WEIGHTS_COLUMN + kk % DEPTH * WEIGHTS_K),
+                          wgmma_operand_after(rows, kk * apart), add);
+    }
+    // Operands of a product's weights from `column` on in the first slot, and of the slab's rows from `row` on, of plane 0.
+    __device__ __forceinline__ wgmma_operand first_weights(int column) const
+    {
+        return products::weights_at(base::slot_at(0) + column / 8 * WEIGHTS_COLUMN);
+    }
+    template <int SHARE> __device__ __forceinline__ wgmma_operand first_rows(int row, const network_turn &turn) const
+    {
+        return wgmma_operand_at(base::slab_at(0, turn.slab) + row * 16, apart<SHARE>, 128);
     }
     template <int SUMS> static __device__ __forceinline__ void settle(float (&d)[products::PRODUCTS][SUMS])
     {
@@ -62,20 +72,20 @@ template <class tile> struct network_computing : network_runner<tile> {
             multiply_at_once<WIDTH, BLOCKS_8, SHARE>(sum, blocks, column, row, turn);
         products::arrange(sum, x, turn.lane);
     }
-    template <int SHARE> static constexpr int apart = SHARE == 0 ? tile::INPUT_BYTES : tile::BLOCK_BYTES;
     template <int WIDTH, int BLOCKS_8, int SHARE, int SUMS>
     __device__ __forceinline__ void multiply_at_once(float (&sum)[products::PRODUCTS][SUMS], int blocks, int column, int row,
                                                      const network_turn &turn)
     {
+        const wgmma_operand all_weights = first_weights(column), all_rows = first_rows<SHARE>(row, turn);
         int last = -1;
 #pragma unroll 1
         for (int k8 = 0; k8 < blocks; k8 += BLOCKS_8) {
-            const char *const rows =
-                base::slab_at(0, turn.slab) + base::template place_of<SHARE>(k8, turn) * apart<SHARE> + row * 16;
+            const wgmma_operand rows = wgmma_operand_after(all_rows, base::template place_of<SHARE>(k8, turn) * apart<SHARE>),
+                                weights = wgmma_operand_after(all_weights, slot * tile::SLOT_BYTES);
             mbarrier_wait(barriers->full + slot, parity);
             wgmma_begin();
 #pragma unroll
-            for (int kk = 0; kk < BLOCKS_8; kk += 2) enqueue<WIDTH>(sum, base::slot_at(slot), rows, apart<SHARE>, column, kk, 1);
+            for (int kk = 0; kk < BLOCKS_8; kk += 2) enqueue<WIDTH>(sum, weights, rows, apart<SHARE>, kk, 1);
             wgmma_commit();
             wgmma_wait<1>();
             if (last >= 0 && turn.lane == 0) mbarrier_arrive(barriers->empty + last);
@@ -95,27 +105,30 @@ template <class tile> struct network_computing : network_runner<tile> {
     {
         constexpr bool planes_apart = base::template planes_apart<WIDTH, BLOCKS_8>;
         static_assert(BLOCKS_8 == 4, "32 columns");
+        const wgmma_operand all_weights = first_weights(column), all_rows = first_rows<SHARE>(row, turn);
         float part[products::PRODUCTS][SUMS] = {};
 #pragma unroll 1
         for (int k8 = 0; k8 < blocks; k8 += 4) {
-            const int at = base::template place_of<SHARE>(k8, turn) * apart<SHARE> + row * 16, low_slot = slot;
-            const char *const high = base::slab_at(0, turn.slab) + at, *const low = base::slab_at(1, turn.slab) + at;
+            const int low_slot = slot;
+            const wgmma_operand high = wgmma_operand_after(all_rows, base::template place_of<SHARE>(k8, turn) * apart<SHARE>),
+                                low = wgmma_operand_after(high, tile::SLABS * tile::SLAB_BYTES),
+                                low_weights = wgmma_operand_after(all_weights, low_slot * tile::SLOT_BYTES +
+                                                                                   (planes_apart ? 0 : 4 * WIDTH * 16));
             mbarrier_wait(barriers->full + slot, parity);
             wgmma_begin();
 #pragma unroll
-            for (int kk = 0; kk < 4; kk += 2)
-                enqueue<WIDTH>(part, base::slot_at(low_slot) + (planes_apart ? 0 : 4 * WIDTH * 16), high, apart<SHARE>, column,
-                               kk, kk > 0);
+            for (int kk = 0; kk < 4; kk += 2) enqueue<WIDTH>(part, low_weights, high, apart<SHARE>, kk, kk > 0);
             wgmma_commit();
             if (planes_apart) {
                 next();
                 mbarrier_wait(barriers->full + slot, parity);
             }
+            const wgmma_operand weights = wgmma_operand_after(all_weights, slot * tile::SLOT_BYTES);
             wgmma_begin();
 #pragma unroll
             for (int kk = 0; kk < 4; kk += 2) {
-                enqueue<WIDTH>(part, base::slot_at(slot), low, apart<SHARE>, column, kk, 1);
-                enqueue<WIDTH>(part, base::slot_at(slot), high, apart<SHARE>, column, kk, 1);
+                enqueue<WIDTH>(part, weights, low, apart<SHARE>, kk, 1);
+                enqueue<WIDTH>(part, weights, high, apart<SHARE>, kk, 1);
             }
             wgmma_commit();
             if (planes_apart) {
@@ -135,7 +148,7 @@ template <class tile> struct network_computing : network_runner<tile> {
 
     template <class Epilogues> __device__ __forceinline__ void compute(const Epilogues &epilogues)
     {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, group = threadIdx.x / 128,
+        const int lane = threadIdx.x % 32, warp = warp_in_block() % 4, group = warp_in_block() / 4,
                   slab = tile::SLABS == 1 ? 0 : group, sharing = tile::SLABS == 1 ? group : 0,
                   thread = threadIdx.x % (128 * tile::SHARING); // of the slab
         // Of the thread in the slab and among its group's columns; where the group's columns, and its rows of the third layer, begin.
@@ -226,7 +239,7 @@ static __device__ __forceinline__ void run_network(const gpu_network &net, uint4
 {
     if (!WGMMA_HERE) return;
     network_computing<tile> run(net, shared);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = warp_in_block(), lane = threadIdx.x % 32;
     run.init();
     if (warp >= 4 * tile::GROUPS) {
         if (tile::GROUPS > 1) wgmma_release_registers<40>();

@@ -139,8 +139,11 @@ template <int NUMBERS, int WIDE> struct tile_runner {
             wgmma_operand a[2], b[2];
 #pragma unroll
             for (int plane = 0; plane < tile::planes; plane++) {
-                a[plane] = wgmma_operand_at(a_of(at, plane, warp / 4) + kk * 2048, GPU_SLAB * 16, 128);
-                b[plane] = wgmma_operand_at(weights_in(b_of(at, plane), first, 2 * kk), WEIGHTS_K, DEPTH * WEIGHTS_K);
+                a[plane] = wgmma_operand_after(wgmma_operand_at(a_of(0, plane, warp / 4), GPU_SLAB * 16, 128),
+                                               at * tile::STAGE_BYTES + kk * 2048);
+                b[plane] =
+                    wgmma_operand_after(wgmma_operand_at(weights_in(b_of(0, plane), first, 2 * kk), WEIGHTS_K, DEPTH * WEIGHTS_K),
+                                        at * tile::STAGE_BYTES);
             }
             if (format::split) {
                 wgmma_shared_product<format::bfloat>(d, a[tile::planes - 1], b[0], add || kk > 0);
@@ -323,7 +326,7 @@ static __device__ __forceinline__ void run_ring(const gpu_product &p, uint4 *sha
     if (WIDE && !WGMMA_HERE) return;
     char *const exchange = (char *)shared + tile::EXCHANGE_AT;
     tile_barriers *barriers = (tile_barriers *)(exchange + tile::CLUSTER * tile::ROWS * 8);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = warp_in_block();
     tile_runner<NUMBERS, WIDE> run(p, (char *)shared, barriers);
     if (WIDE) {
         if (threadIdx.x == 0) {

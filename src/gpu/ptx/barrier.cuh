@@ -66,4 +66,11 @@ template <int C> static __device__ __forceinline__ int cluster_rank()
 }
 #endif
 
+/* This thread's warp in its block. The compiler knows that it is the same in all lanes, so that addresses of operands are computed once for a warp; from
+ * threadIdx.x it does not, and copies each descriptor of a product from vector registers. By whole warps. */
+static __device__ __forceinline__ int warp_in_block()
+{
+    return __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
+}
+
 #endif

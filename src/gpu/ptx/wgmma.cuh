@@ -60,7 +60,8 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_at(const void *sha
 /* The same, `bytes` further. */
 static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operand b, int bytes)
 {
-    return b + (wgmma_operand)(bytes >> 4);
+    return (b & ~(wgmma_operand)0xffffffff) |
+           ((uint32_t)b + (uint32_t)(bytes >> 4)); // within shared memory, so nothing is carried
 }
 
 #define WGMMA_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                \

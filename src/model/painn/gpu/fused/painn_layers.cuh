@@ -116,7 +116,7 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
         products = (painn_gpu_product *)(weights + TILES * s.n_products);
         released = (uint64_t *)(products + s.n_products);
         lane = threadIdx.x % 32;
-        warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // so the compiler knows that it is the same in all lanes
+        warp = warp_in_block();
         row += warp * 2 * 32;
         first_peer = paired ? (int)blockIdx.x / BLOCKS * BLOCKS : 0;
         rank = blockIdx.x % BLOCKS;
