@@ -9,7 +9,8 @@ endif()
 add_executable(test_kim_model ${PROJECT_SOURCE_DIR}/tests/kim/test_kim_model.c)
 target_link_libraries(test_kim_model PRIVATE mlff_flags mlff PkgConfig::KIM_API PkgConfig::CMOCKA m)
 add_executable(test_kim_images ${PROJECT_SOURCE_DIR}/tests/kim/test_kim_images.c ${PROJECT_SOURCE_DIR}/bindings/kim/images.c
-  ${PROJECT_SOURCE_DIR}/bindings/kim/images_lattice.c ${PROJECT_SOURCE_DIR}/bindings/kim/images_missing.c)
+  ${PROJECT_SOURCE_DIR}/bindings/kim/images_lattice.c ${PROJECT_SOURCE_DIR}/bindings/kim/images_map.c
+  ${PROJECT_SOURCE_DIR}/bindings/kim/images_missing.c)
 target_include_directories(test_kim_images PRIVATE ${PROJECT_SOURCE_DIR}/bindings/kim)
 target_link_libraries(test_kim_images PRIVATE mlff_flags mlff PkgConfig::CMOCKA m)
 add_test(NAME kim_images COMMAND test_kim_images)

@@ -150,31 +150,33 @@ static mlff_status reserve(kim_model *m, size_t n)
     return m->n_capacity ? MLFF_OK : mlff_fail(MLFF_ERR_MEMORY, "out of memory: %zu atoms", n);
 }
 
-static void clear(const kim_call *call)
+// Results of atoms from `first` on.
+static void clear(const kim_call *call, int first)
 {
-    const size_t n = (size_t)*call->n_atoms;
+    const size_t k = (size_t)first, n = (size_t)(*call->n_atoms - first);
     if (call->energy) *call->energy = 0;
-    if (call->forces) memset(call->forces, 0, sizeof(double) * 3 * n);
-    if (call->atom_energies) memset(call->atom_energies, 0, sizeof(double) * n);
+    if (call->forces) memset(call->forces + 3 * k, 0, sizeof(double) * 3 * n);
+    if (call->atom_energies) memset(call->atom_energies + k, 0, sizeof(double) * n);
     if (call->virial) memset(call->virial, 0, sizeof(double) * 6);
-    if (call->atom_virials) memset(call->atom_virials, 0, sizeof(double) * 6 * n);
+    if (call->atom_virials) memset(call->atom_virials + 6 * k, 0, sizeof(double) * 6 * n);
 }
 
-// From the batch's atoms to the simulator's, in its units. KIM's virial is dE/dε, order xx yy zz yz xz xy.
-static void scatter(const kim_model *m, const kim_call *call, const int *atom, int n, double energy, const double *virial)
+// From the batch's atoms to the simulator's, in its units; atom NULL: they are its first ones. What was computed into its arrays is there.
+// KIM's virial is dE/dε, order xx yy zz yz xz xy.
+static void scatter(const kim_model *m, const kim_call *call, const mlff_results *r, const int *atom, int n)
 {
     static const size_t voigt[6] = {0, 4, 8, 5, 2, 1};
     const double force_unit = m->energy / m->length;
-    if (call->energy) *call->energy = energy * m->energy;
-    for (int k = 0; k < n; k++) {
-        const size_t i = (size_t)atom[k];
-        for (int c = 0; call->forces && c < 3; c++)
-            call->forces[3 * i + (size_t)c] = m->forces[3 * (size_t)k + (size_t)c] * force_unit;
-        if (call->atom_energies) call->atom_energies[i] = m->atom_energies[k] * m->energy;
-        for (int c = 0; call->atom_virials && c < 6; c++)
-            call->atom_virials[6 * i + (size_t)c] = -m->atom_virials[9 * (size_t)k + voigt[c]] * m->energy;
-    }
-    for (int k = 0; call->virial && k < 6; k++) call->virial[k] = -virial[voigt[k]] * m->energy;
+    if (call->energy) *call->energy = *r->energies * m->energy;
+    for (int k = 0; r->forces != call->forces && k < n; k++)
+        for (size_t c = 0, i = (size_t)(atom ? atom[k] : k); c < 3; c++)
+            call->forces[3 * i + c] = r->forces[3 * (size_t)k + c] * force_unit;
+    for (int k = 0; r->atom_energies != call->atom_energies && k < n; k++)
+        call->atom_energies[atom ? atom[k] : k] = r->atom_energies[k] * m->energy;
+    for (int k = 0; call->atom_virials && k < n; k++)
+        for (size_t c = 0, i = (size_t)(atom ? atom[k] : k); c < 6; c++)
+            call->atom_virials[6 * i + c] = -r->atom_virials[9 * (size_t)k + voigt[c]] * m->energy;
+    for (int k = 0; call->virial && k < 6; k++) call->virial[k] = -r->virials[voigt[k]] * m->energy;
 }
 
 typedef struct kim_step {
@@ -187,17 +189,21 @@ static mlff_status compute_batch(const kim_step *step, const int *atom, bool of_
 {
     kim_model *m = step->m;
     const kim_call *call = step->call;
+    const int n = step->batch->first_atom[1];
     double energy, virial[9];
     const bool adds_virial = of_images && call->forces;
+    double *forces = !atom && m->energy == m->length ? call->forces : m->forces;
+    double *atom_energies = !atom && m->energy == 1 ? call->atom_energies : m->atom_energies;
     const mlff_results results = {.energies = &energy,
-                                  .atom_energies = call->atom_energies ? m->atom_energies : NULL,
-                                  .forces = call->forces ? m->forces : NULL,
+                                  .atom_energies = call->atom_energies ? atom_energies : NULL,
+                                  .forces = call->forces ? forces : NULL,
                                   .virials = call->virial || adds_virial ? virial : NULL,
                                   .atom_virials = call->atom_virials ? m->atom_virials : NULL};
     const mlff_status status = mlff_evaluator_compute(m->evaluator, step->batch, &results);
     if (status != MLFF_OK) return status;
     const int64_t begin = rank_profile_begin(m->profile);
-    scatter(m, call, atom, step->batch->first_atom[1], energy, virial);
+    clear(call, atom ? 0 : n);
+    scatter(m, call, &results, atom, n);
     for (int k = 0; adds_virial && k < 9; k++) virial[k] *= m->energy;
     if (adds_virial) images_add_virial(m->images, call->coordinates, virial, call->forces);
     rank_profile_add(m->profile, RANK_GATHER, begin);
@@ -231,7 +237,6 @@ static mlff_status compute_step(void *context)
     const int *atom;
 
     int64_t begin = rank_profile_begin(m->profile);
-    clear(call);
     mlff_status status = reserve(m, (size_t)n);
     if (status != MLFF_OK) return status;
     const double *positions = m->length == 1 ? call->coordinates : m->positions;
@@ -243,7 +248,9 @@ static mlff_status compute_step(void *context)
     status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, positions, &step->batch, &atom);
     if (status != MLFF_OK) return status;
     if (halo_neighbors(m->halo)) rank_profile_list(m->profile, begin, halo_neighbors(m->halo));
-    return step->batch->first_atom[1] == 0 ? status : compute_batch(step, atom, false); // a process may own no atoms
+    if (step->batch->first_atom[1] > 0) return compute_batch(step, atom, false);
+    clear(call, 0); // a process may own no atoms
+    return MLFF_OK;
 }
 
 static mlff_status compute_call(kim_model *m, const kim_call *call)

@@ -20,7 +20,8 @@ void images_destroy(images *images);
 
 /* Whether all ghosts are images. contributing and atomic_numbers: [n_atoms], positions: [n_atoms][3] Å. Then *batch_out is the batch of the
  * owned atoms, of one system that is periodic along some axes of its cell, and atom_out: [atoms of the batch] their indices in the
- * caller's arrays; both are borrowed until the next call. Otherwise *batch_out is NULL: also where there are no ghosts. */
+ * caller's arrays, or NULL where they are its first ones and the batch has these arrays; both are borrowed until the next call. Otherwise
+ * *batch_out is NULL: also where there are no ghosts. */
 mlff_status images_update(images *images, int n_atoms, const int *atomic_numbers, const int *contributing,
                           const double *positions, const mlff_batch **batch_out, const int **atom_out);
 

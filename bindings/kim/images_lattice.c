@@ -24,92 +24,165 @@ bool images_complete_basis(double *basis, int rank)
 
 // ---- owned atoms by place --------------------------------------------------------------------------------------------------
 
-int images_bin_of(const fold *d, int axis, double f)
+static double in_bins(const fold *d, int axis, double f)
 {
-    if (axis < d->rank) {
-        const int bin = (int)((f - floor(f)) * d->bins[axis]);
-        return bin < d->bins[axis] ? bin : 0;
-    }
-    const double range = d->high[axis] - d->low[axis];
-    const double at = range > 0 ? (f - d->low[axis]) / range * d->bins[axis] : 0;
-    return at <= 0 ? 0 : at >= d->bins[axis] - 1 ? d->bins[axis] - 1 : (int)at;
+    return (axis < d->rank ? f - floor_of(f) : f - d->low[axis]) * d->scale[axis];
 }
 
-// The owned atom at r up to a lattice vector, −1 where there is none; with the shift that leads from it to r.
-int images_look_up(fold *d, const double *r, int species, int32_t *shift_out)
+static int bin_at(const fold *d, int axis, double at)
 {
-    double f[3];
-    int bins[3][2], n[3];
-    d->lookups++;
-    times(r, d->inverse, f);
+    return at < d->bins[axis] - 1 ? (at > 0 ? (int)at : 0) : d->bins[axis] - 1;
+}
+
+int images_bin_of(const fold *d, int axis, double f)
+{
+    return bin_at(d, axis, in_bins(d, axis, f));
+}
+
+// Bins that atoms within `width` of f can be in, two of them where a boundary is that near.
+static int bins_near(const fold *d, int axis, double f, double width, int *bins)
+{
+    bins[0] = images_bin_of(d, axis, f - width);
+    bins[1] = images_bin_of(d, axis, f + width);
+    return bins[0] == bins[1] ? 1 : 2;
+}
+
+static bool is_at(const fold *d, const placed *p, const double *f, double within, int32_t *shift_out)
+{
+    double away[3], n[3];
     for (int k = 0; k < 3; k++) {
-        const double column[3] = {d->inverse[k], d->inverse[3 + k], d->inverse[6 + k]}, width = d->tolerance * length_of(column);
-        bins[k][0] = images_bin_of(d, k, f[k] - width);
-        bins[k][1] = images_bin_of(d, k, f[k] + width);
-        n[k] = bins[k][0] == bins[k][1] ? 1 : 2;
+        away[k] = f[k] - p->f[k];
+        n[k] = k < d->rank ? floor_of(away[k] + 0.5) : 0;
+        away[k] -= n[k];
+        if (!(fabs(away[k]) <= within * d->width[k])) return false;
     }
-    for (int b = 0; b < n[0] * n[1] * n[2]; b++) {
-        const int x = bins[0][b % n[0]], y = bins[1][b / n[0] % n[1]], z = bins[2][b / n[0] / n[1]];
-        for (int o = d->head[(x * d->bins[1] + y) * d->bins[2] + z]; o >= 0; o = d->next[o]) {
-            const int i = d->owned[o];
-            double away[3], moved[3], shift[3] = {0}, square = 0;
-            for (int c = 0; c < 3; c++) away[c] = r[c] - d->positions[3 * (size_t)i + (size_t)c];
-            times(away, d->inverse, f);
-            for (int k = 0; k < d->rank; k++) shift[k] = round(f[k]);
-            times(shift, d->basis, moved);
-            for (int c = 0; c < 3; c++) square += (away[c] - moved[c]) * (away[c] - moved[c]);
-            if (d->species[i] != species || !(square <= d->tolerance * d->tolerance)) continue;
-            for (int k = 0; shift_out && k < 3; k++) shift_out[k] = (int32_t)shift[k];
-            return i;
-        }
-    }
+    times(away, d->basis, away);
+    if (!(dot(away, away) <= within * within)) return false;
+    for (int k = 0; shift_out && k < 3; k++) shift_out[k] = (int32_t)n[k];
+    return true;
+}
+
+// An owned atom at place f up to a lattice vector, but for atom `other`.
+static int find_other(const fold *d, const double *f, int species, double within, int other, int32_t *shift_out)
+{
+    int bins[3][2], n[3];
+    for (int k = 0; k < 3; k++) n[k] = bins_near(d, k, f[k], within * d->width[k], bins[k]);
+    for (int x = 0; x < n[0]; x++)
+        for (int y = 0; y < n[1]; y++)
+            for (int z = 0; z < n[2]; z++) {
+                const int bin = (bins[0][x] * d->bins[1] + bins[1][y]) * d->bins[2] + bins[2][z];
+                for (const placed *p = d->placed + d->first[bin], *end = d->placed + d->first[bin + 1]; p < end; p++)
+                    if (p->species == species && p->atom != other && is_at(d, p, f, within, shift_out)) return p->atom;
+            }
     return -1;
 }
 
-// Fills the grid of a lattice. False where two owned atoms are images of each other, or the lattice has no volume.
+int images_look_up(const fold *d, const double *f, int species, double within, int32_t *shift_out)
+{
+    return find_other(d, f, species, within, -1, shift_out);
+}
+
+// Bins of about one atom. False where the atoms are too few for their range.
+static bool choose_bins(images *im, fold *d)
+{
+    double length[3], volume = 1;
+    size_t n_bins = 1;
+    for (int k = 0; k < 3; k++) {
+        const double column[3] = {d->inverse[k], d->inverse[3 + k], d->inverse[6 + k]};
+        d->width[k] = length_of(column);
+        if (!(d->width[k] * farthest < 1e8)) return false; // shifts are integers of 32 bits
+        length[k] = k < d->rank ? length_of(d->basis + 3 * k) : d->high[k] - d->low[k];
+        volume *= fmax(length[k], 0.1);
+    }
+    const double width = fmax(cbrt(volume / d->n_owned), 0.1);
+    for (int k = 0; k < 3; k++) {
+        d->bins[k] = (int)fmin(fmax(length[k] / width, 1), 4096);
+        d->scale[k] = k < d->rank ? d->bins[k] : length[k] > 0 ? d->bins[k] / length[k] : 0;
+        n_bins *= (size_t)d->bins[k];
+    }
+    if (n_bins > 64 * (size_t)d->n_owned + 4096) return false;
+    if (n_bins + 1 <= im->bin_capacity) return true;
+    if (!images_grow(&im->first, n_bins + 1, sizeof *im->first)) return false;
+    im->bin_capacity = n_bins + 1;
+    return true;
+}
+
+// Atoms in the order of their bins.
+static void fill_bins(images *im, fold *d)
+{
+    const int n_bins = d->bins[0] * d->bins[1] * d->bins[2];
+    memset(im->first, 0, sizeof *im->first * (size_t)(n_bins + 1));
+    for (int o = 0; o < d->n_owned; o++) {
+        const double *f = im->place + 3 * (size_t)o;
+        im->bin[o] =
+            (images_bin_of(d, 0, f[0]) * d->bins[1] + images_bin_of(d, 1, f[1])) * d->bins[2] + images_bin_of(d, 2, f[2]);
+        im->first[im->bin[o] + 1]++;
+    }
+    for (int b = 0; b < n_bins; b++) im->first[b + 1] += im->first[b];
+    for (int o = d->n_owned - 1; o >= 0; o--) {
+        placed *p = im->placed + --im->first[im->bin[o] + 1];
+        memcpy(p->f, im->place + 3 * (size_t)o, sizeof p->f);
+        p->atom = o;
+        p->species = d->species[o];
+    }
+    // Now first[b + 1] is where bin b begins.
+    memmove(im->first, im->first + 1, sizeof *im->first * (size_t)n_bins);
+    im->first[n_bins] = d->n_owned;
+    d->place = im->place;
+    d->placed = im->placed;
+    d->first = im->first;
+}
+
+static size_t slice_of(const fold *d, double f)
+{
+    const double at = in_bins(d, 0, f) * d->slices_of_bin;
+    return at < d->n_slices - 1 ? (at > 0 ? (size_t)at : 0) : (size_t)d->n_slices - 1;
+}
+
+static bool is_taken(const fold *d, size_t slice)
+{
+    return d->slices[slice / 64] >> (slice % 64) & 1;
+}
+
+bool images_can_be_at(const fold *d, double f, double within)
+{
+    const double width = within * d->width[0];
+    return is_taken(d, slice_of(d, f - width)) | is_taken(d, slice_of(d, f + width));
+}
+
+// Whether two owned atoms are images of each other. Marks the slices of atoms.
+static bool is_doubled(images *im, fold *d)
+{
+    d->n_slices = SLICES * d->n_owned;
+    d->slices_of_bin = (double)d->n_slices / d->bins[0];
+    d->slices = im->slices;
+    memset(im->slices, 0, sizeof *im->slices * ((size_t)d->n_slices / 64 + 1));
+    for (int o = 0; o < d->n_owned; o++) {
+        const double *f = im->place + 3 * (size_t)o;
+        if (images_can_be_at(d, f[0], tolerance) && find_other(d, f, d->species[o], tolerance, o, NULL) >= 0) return true;
+        const size_t slice = slice_of(d, f[0]);
+        im->slices[slice / 64] |= UINT64_C(1) << slice % 64;
+    }
+    return false;
+}
+
 bool images_fold(images *im, fold *d)
 {
     for (int k = 0; k < d->rank; k++)
         if (!(length_of(d->basis + 3 * k) >= shortest)) return false;
     if (!images_complete_basis(d->basis, d->rank) || !invert(d->basis, d->inverse)) return false;
-    d->tolerance = tolerance;
-    double length[3], volume = 1;
     for (int k = 0; k < 3; k++) d->low[k] = INFINITY, d->high[k] = -INFINITY;
     for (int o = 0; o < d->n_owned; o++) {
-        double f[3];
-        times(d->positions + 3 * (size_t)d->owned[o], d->inverse, f);
-        for (int k = 0; k < 3; k++) d->low[k] = fmin(d->low[k], f[k]), d->high[k] = fmax(d->high[k], f[k]);
+        double *f = im->place + 3 * (size_t)o;
+        times(d->positions + 3 * (size_t)o, d->inverse, f);
+        for (int k = 0; k < 3; k++) {
+            d->low[k] = f[k] < d->low[k] ? f[k] : d->low[k];
+            d->high[k] = f[k] > d->high[k] ? f[k] : d->high[k];
+        }
     }
-    for (int k = 0; k < 3; k++) {
-        length[k] = k < d->rank ? length_of(d->basis + 3 * k) : d->high[k] - d->low[k];
-        volume *= fmax(length[k], 0.1);
-    }
-    const double width = fmax(cbrt(volume / d->n_owned), 0.1); // of about one atom
-    size_t n_bins = 1;
-    for (int k = 0; k < 3; k++) {
-        d->bins[k] = (int)fmin(fmax(length[k] / width, 1), 4096);
-        n_bins *= (size_t)d->bins[k];
-    }
-    if (n_bins > 64 * (size_t)d->n_owned + 4096) return false;
-    if (n_bins > im->bin_capacity) {
-        if (!images_grow(&im->head, n_bins, sizeof(int))) return false;
-        im->bin_capacity = n_bins;
-    }
-    d->head = im->head;
-    d->next = im->next;
-    memset(d->head, 0xff, sizeof(int) * n_bins);
-    for (int o = 0; o < d->n_owned; o++) {
-        const int i = d->owned[o];
-        const double *r = d->positions + 3 * (size_t)i;
-        double f[3];
-        if (images_look_up(d, r, d->species[i], NULL) >= 0) return false;
-        times(r, d->inverse, f);
-        const int bin =
-            (images_bin_of(d, 0, f[0]) * d->bins[1] + images_bin_of(d, 1, f[1])) * d->bins[2] + images_bin_of(d, 2, f[2]);
-        d->next[o] = d->head[bin];
-        d->head[bin] = o;
-    }
-    return true;
+    if (!choose_bins(im, d)) return false;
+    fill_bins(im, d);
+    return !is_doubled(im, d);
 }
 
 // ---- the lattice -----------------------------------------------------------------------------------------------------------
@@ -161,22 +234,31 @@ static int by_key(const void *a, const void *b)
     return left->key < right->key ? -1 : left->key > right->key;
 }
 
-static int collect_left(images *im, fold *d, int n_atoms, const int *contributing)
+// The owned atom at r up to a lattice vector.
+static int owned_at(fold *d, const double *r, int species)
+{
+    double f[3];
+    d->lookups++;
+    times(r, d->inverse, f);
+    return images_look_up(d, f, species, tolerance, NULL);
+}
+
+static int collect_left(images *im, fold *d, int n_atoms)
 {
     int n = 0;
-    for (int i = 0; i < n_atoms; i++)
-        if (!contributing[i] && images_look_up(d, d->positions + 3 * (size_t)i, d->species[i], NULL) < 0) im->left[n++] = i;
+    for (int i = d->n_owned; i < n_atoms; i++)
+        if (owned_at(d, d->positions + 3 * (size_t)i, d->species[i]) < 0) im->left[n++] = i;
     return n;
 }
 
-// Whether t moves an owned atom to another one. Those that it moves into the others come first in `order`.
+// Whether t moves an owned atom to another one. Those that it moves into the others come first in `by_way`.
 static bool moves_to_owned(const images *im, fold *d, const double *t)
 {
     for (int o = 0; o < d->n_owned; o++) {
-        const int i = im->order[o].atom;
+        const int i = im->by_way[o].atom;
         double r[3];
         for (int c = 0; c < 3; c++) r[c] = d->positions[3 * (size_t)i + (size_t)c] + t[c];
-        if (images_look_up(d, r, d->species[i], NULL) >= 0) return true;
+        if (owned_at(d, r, d->species[i]) >= 0) return true;
     }
     return false;
 }
@@ -185,7 +267,7 @@ static void mean_of_owned(const fold *d, double *mean)
 {
     memset(mean, 0, 3 * sizeof *mean);
     for (int o = 0; o < d->n_owned; o++)
-        for (int c = 0; c < 3; c++) mean[c] += d->positions[3 * (size_t)d->owned[o] + (size_t)c] / d->n_owned;
+        for (int c = 0; c < 3; c++) mean[c] += d->positions[3 * (size_t)o + (size_t)c] / d->n_owned;
 }
 
 // Sorts owned atoms along the way to a ghost.
@@ -193,8 +275,8 @@ static void sort_owned(images *im, const fold *d, const double *mean, int ghost)
 {
     double way[3];
     for (int c = 0; c < 3; c++) way[c] = d->positions[3 * (size_t)ghost + (size_t)c] - mean[c];
-    for (int o = 0; o < d->n_owned; o++) im->order[o] = (ranked){dot(way, d->positions + 3 * (size_t)d->owned[o]), d->owned[o]};
-    qsort(im->order, (size_t)d->n_owned, sizeof *im->order, by_key);
+    for (int o = 0; o < d->n_owned; o++) im->by_way[o] = (ranked){dot(way, d->positions + 3 * (size_t)o), o};
+    qsort(im->by_way, (size_t)d->n_owned, sizeof *im->by_way, by_key);
 }
 
 // The translation of ghost `chosen` of `left` that also explains most of the others, the shortest of these. Returns their number, or −1.
@@ -204,8 +286,7 @@ static int translation_of(images *im, fold *d, int n_left, int chosen, double *t
     const bool all = (int64_t)d->n_owned * n_left <= ALL_OF;
     const int n_sample = all || n_left < FEW + 1 ? n_left : FEW + 1;
     int n = 0;
-    for (int o = 0; o < d->n_owned && d->lookups < MAX_LOOKUPS; o++) {
-        const int i = d->owned[o];
+    for (int i = 0; i < d->n_owned && d->lookups < MAX_LOOKUPS; i++) {
         double t[3];
         int score = 0;
         if (d->species[i] != d->species[g]) continue;
@@ -214,7 +295,7 @@ static int translation_of(images *im, fold *d, int n_left, int chosen, double *t
             const int h = im->left[(chosen + k) % n_left];
             double r[3];
             for (int c = 0; c < 3; c++) r[c] = d->positions[3 * (size_t)h + (size_t)c] - t[c];
-            const int owner = images_look_up(d, r, d->species[h], NULL);
+            const int owner = owned_at(d, r, d->species[h]);
             score += owner >= 0 && owner != i; // images of i, where some axes are known, are so by any t
         }
         im->candidates[n++] = (ranked){length_of(t) - 1e9 * score, i};
@@ -257,7 +338,7 @@ static bool find_translation(images *im, fold *d, int n_left, double *t_out)
 }
 
 // Finds rank and basis.
-bool images_search(images *im, fold *d, int n_atoms, const int *contributing)
+bool images_search(images *im, fold *d, int n_atoms)
 {
     double vectors[4][3] = {{0}};
     static const double unit[9] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
@@ -266,7 +347,7 @@ bool images_search(images *im, fold *d, int n_atoms, const int *contributing)
         memcpy(d->basis, unit, sizeof d->basis);
         memcpy(d->basis, vectors, sizeof(double) * 3 * (size_t)d->rank);
         if (!images_fold(im, d)) return false;
-        const int n_left = collect_left(im, d, n_atoms, contributing);
+        const int n_left = collect_left(im, d, n_atoms);
         if (n_left == 0) {
             memcpy(im->basis, d->basis, sizeof im->basis);
             im->rank = d->rank;

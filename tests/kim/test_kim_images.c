@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "images.h"
+#include "images_state.h"
 
 enum { MAX_ATOMS = 120000 };
 
@@ -34,16 +34,10 @@ typedef struct scene {
 } scene;
 static scene s;
 
-static void invert(const double *m, double *inverse)
+static void inverse_of(const double *m, double *inverse)
 {
-    double volume = 0;
-    for (int r = 0; r < 3; r++)
-        for (int c = 0; c < 3; c++) {
-            const int a = (r + 1) % 3, b = (r + 2) % 3, d = (c + 1) % 3, e = (c + 2) % 3;
-            inverse[3 * c + r] = m[3 * a + d] * m[3 * b + e] - m[3 * a + e] * m[3 * b + d];
-        }
-    for (int c = 0; c < 3; c++) volume += m[c] * inverse[3 * c];
-    for (int k = 0; k < 9; k++) inverse[k] /= volume;
+    memset(inverse, 0, 9 * sizeof *inverse);
+    assert_true(invert(m, inverse));
 }
 
 static double row_times(const double *row, const double *m, int column)
@@ -64,16 +58,16 @@ static void add(int species, const double *r, bool contributing, int owner)
 // cell, or atom by atom.
 static void add_images(double reach, bool by_cell)
 {
-    double inverse[9], low[3] = {INFINITY, INFINITY, INFINITY}, high[3] = {-INFINITY, -INFINITY, -INFINITY}, margin[3];
+    double inverse[9], low[3] = {INFINITY, INFINITY, INFINITY}, high[3] = {-INFINITY, -INFINITY, -INFINITY}, beyond[3];
     int n[3];
-    invert(s.cell, inverse);
+    inverse_of(s.cell, inverse);
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < s.n_owned; i++) {
             const double f = row_times(s.positions + 3 * i, inverse, k);
             low[k] = fmin(low[k], f), high[k] = fmax(high[k], f);
         }
-        margin[k] = reach * sqrt(inverse[k] * inverse[k] + inverse[3 + k] * inverse[3 + k] + inverse[6 + k] * inverse[6 + k]);
-        n[k] = k < s.rank ? (int)ceil(margin[k] + high[k] - low[k]) + 1 : 0;
+        beyond[k] = reach * sqrt(inverse[k] * inverse[k] + inverse[3 + k] * inverse[3 + k] + inverse[6 + k] * inverse[6 + k]);
+        n[k] = k < s.rank ? (int)ceil(beyond[k] + high[k] - low[k]) + 1 : 0;
     }
     const int n_cells = (2 * n[0] + 1) * (2 * n[1] + 1) * (2 * n[2] + 1);
     for (int at = 0; at < n_cells * s.n_owned; at++) {
@@ -85,7 +79,7 @@ static void add_images(double reach, bool by_cell)
         for (int k = 0; k < 3; k++) r[k] = s.positions[3 * i + k] + row_times(shift, s.cell, k);
         for (int k = 0; k < s.rank; k++) {
             const double f = row_times(r, inverse, k);
-            inside = inside && f >= low[k] - margin[k] && f <= high[k] + margin[k];
+            inside = inside && f >= low[k] - beyond[k] && f <= high[k] + beyond[k];
         }
         if (inside) add(s.species[i], r, false, i);
     }
@@ -111,6 +105,17 @@ static void shuffle(void)
     }
 }
 
+static void swap_atoms(int i, int k)
+{
+    const int species = s.species[i], owner = s.owner[i];
+    double r[3];
+    memcpy(r, s.positions + 3 * i, sizeof r);
+    s.species[i] = s.species[k], s.owner[i] = s.owner[k];
+    memcpy(s.positions + 3 * i, s.positions + 3 * k, sizeof r);
+    s.species[k] = species, s.owner[k] = owner;
+    memcpy(s.positions + 3 * k, r, sizeof r);
+}
+
 static bool found(images *im, const mlff_batch **batch)
 {
     const int *atom;
@@ -118,8 +123,9 @@ static bool found(images *im, const mlff_batch **batch)
     if (!*batch) return false;
     assert_int_equal((*batch)->first_atom[1], s.n_owned);
     for (int k = 0; k < s.n_owned; k++) {
-        assert_true(s.contributing[atom[k]] && (*batch)->species[k] == s.species[atom[k]]);
-        assert_memory_equal((*batch)->positions + 3 * k, s.positions + 3 * atom[k], 3 * sizeof(double));
+        const int i = atom ? atom[k] : k;
+        assert_true(s.contributing[i] && (*batch)->species[k] == s.species[i]);
+        assert_memory_equal((*batch)->positions + 3 * k, s.positions + 3 * i, 3 * sizeof(double));
     }
     return true;
 }
@@ -135,7 +141,7 @@ static void check_lattice(const mlff_batch *batch)
         if (!batch->periodic[k]) memcpy(found_cell + 3 * k, s.cell + 3 * k, 3 * sizeof(double));
     }
     assert_int_equal(rank, s.rank);
-    invert(s.cell, inverse);
+    inverse_of(s.cell, inverse);
     double m[9];
     for (int k = 0; k < 9; k++) {
         m[k] = row_times(found_cell + 3 * (k / 3), inverse, k % 3);
@@ -177,7 +183,7 @@ static void test_random(void **unused)
         bool along[3] = {false};
         double inverse[9];
         int n_axes = 0;
-        invert(s.cell, inverse);
+        inverse_of(s.cell, inverse);
         for (int i = 0; i < s.n; i++)
             for (int k = 0; k < 3; k++) {
                 double d[3];
@@ -287,13 +293,15 @@ static void test_unusable_positions(void **unused)
         }
 }
 
-// As in dynamics at constant pressure: atoms move, the cell changes, lists are made again, with atoms taken back into the cell.
+// As in dynamics at constant pressure: atoms move, the cell changes, lists are made again, with atoms taken back into the cell, and owned atoms or
+// ghosts in another order. The lattice is followed: it is searched in the first call alone. A search takes ten times as long as a step or more.
 static void test_trajectory(void **unused)
 {
     (void)unused;
     state = 5;
     const mlff_batch *batch;
     images *im;
+    int64_t next_search = 0;
     assert_int_equal(images_create(8.0, &im), MLFF_OK);
     crystal(3, 0.2);
     for (int step = 0; step < 60; step++) {
@@ -302,8 +310,10 @@ static void test_trajectory(void **unused)
             for (int i = 0; i < s.n; i++)
                 for (int k = 0; k < 3; k++)
                     s.positions[3 * i + k] -= floor(s.positions[3 * i + k] / s.cell[4 * k]) * s.cell[4 * k];
-            add_images(9.0, true);
+            if (step == 40) swap_atoms(2, 150), s.owner[2] = 2, s.owner[150] = 150;
+            add_images(9.0, step != 20);
         }
+        for (int i = s.n_owned, k = s.n - 1; step == 35 && i < k; i++, k--) swap_atoms(i, k);
         for (int k = 0; k < 3; k++) s.cell[4 * k] *= 1 + 1e-4 * (uniform() - 0.3);
         for (int i = 0; i < s.n_owned; i++)
             for (int k = 0; k < 3; k++) s.positions[3 * i + k] += 0.05 * (uniform() - 0.5);
@@ -314,7 +324,13 @@ static void test_trajectory(void **unused)
             }
         if (!found(im, &batch)) fail_msg("step %d", step);
         check_lattice(batch);
+        if (step == 0) next_search = im->next_search;
+        if (im->next_search != next_search) fail_msg("step %d: the lattice was searched", step);
     }
+    // Known as it is, the lattice does not say whose images a crystal's ghosts are in a new list.
+    crystal(3, 0);
+    add_images(9.0, true);
+    for (int k = 0; k < 2; k++) assert_false(found(im, &batch));
     images_destroy(im);
 }
 
