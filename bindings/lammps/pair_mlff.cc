@@ -250,9 +250,10 @@ void PairMlff::find_ghosts()
 {
     const int n_all = atom->nlocal + atom->nghost;
     find_hidden(); // a fix may have excluded a group since init_style
-    for (int c = 0; c < 3; c++)
-        periodic[c] =
-            domain->periodicity[c] && (comm->nprocs == 1 || (comm->layout != Comm::LAYOUT_TILED && comm->procgrid[c] == 1));
+    for (int c = 0; c < 3; c++) { // in two dimensions LAMMPS calls z periodic, and has no images along it
+        const bool undivided = comm->nprocs == 1 || (comm->layout != Comm::LAYOUT_TILED && comm->procgrid[c] == 1);
+        periodic[c] = domain->periodicity[c] && c < domain->dimension && undivided;
+    }
     owner_rank.assign(n_all, comm->me);
     owner_row.assign(n_all, -1);
     repeated.assign(n_all, 0);

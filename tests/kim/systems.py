@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Systems for LAMMPS and for mlff from one set of numbers, and their results compared.
 
-systems.py make silicon|triclinic|repeated|slab|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
+systems.py make silicon|triclinic|repeated|slab|sheet|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
 systems.py drift STEPS TOLERANCE                      total energy of log.lammps (nve.in), eV/atom
 systems.py compare TOLERANCE KEY                       forces.dump of LAMMPS against expected.extxyz of mlff eval; virials of atoms
                                                       against the virial, and against those of an earlier run with this KEY
@@ -69,12 +69,21 @@ def water(n):
     return [[length, 0, 0], [0, length, 0], [0, 0, length]], atoms
 
 
+def sheet(n):
+    """n^2 atoms of silicon in a plane, for LAMMPS in two dimensions."""
+    numbers = random.Random(4)
+    cell = [[2.6 * n, 0, 0], [0, 2.6 * n, 0], [0, 0, 0.2]]
+    return cell, [("Si", [2.6 * i + 0.5 + numbers.uniform(-0.1, 0.1), 2.6 * j + 0.5 + numbers.uniform(-0.1, 0.1), 0.0]) for i in range(n) for j in range(n)]
+
+
 def make(kind, n):
-    periodic = [kind != "molecule"] * 2 + [kind not in ("molecule", "slab")]
+    periodic = [kind != "molecule"] * 2 + [kind not in ("molecule", "slab", "sheet")]
     if kind in ("silicon", "triclinic", "repeated", "slab"):
         cell, atoms = repeated(n) if kind == "repeated" else silicon(n, (0.1, 0.2, 0.15) if kind == "triclinic" else (0, 0, 0))
         if kind == "slab":
             cell[2][2] += 1.0  # vacuum, and no images across it
+    elif kind == "sheet":
+        cell, atoms = sheet(n)
     else:
         cell, atoms = water(n)
     if kind == "molecule":
@@ -88,15 +97,18 @@ def make(kind, n):
     with open("system.data", "w") as file:
         file.write(f"{kind}\n\n{len(atoms)} atoms\n{len(species)} atom types\n")
         for c, axis in enumerate("xyz"):
-            file.write(f"0 {float(cell[c][c])!r} {axis}lo {axis}hi\n")
+            below = -0.1 if kind == "sheet" and c == 2 else 0.0
+            file.write(f"{below!r} {float(cell[c][c]) + below!r} {axis}lo {axis}hi\n")
         if kind in ("triclinic", "repeated"):
             file.write(f"{cell[1][0]!r} {cell[2][0]!r} {cell[2][1]!r} xy xz yz\n")
         file.write("\nMasses\n\n" + "".join(f"{k + 1} {MASSES[s]}\n" for k, s in enumerate(species)))
         file.write("\nAtoms # atomic\n\n")
         for i, (s, p) in enumerate(atoms):
             file.write(f"{i + 1} {species.index(s) + 1} {p[0]!r} {p[1]!r} {p[2]!r}\n")
+    other = {"slab": "s", "sheet": "p"}.get(kind, "f")  # in two dimensions LAMMPS wants z periodic
     with open("system.in", "w") as file:
-        file.write(f"boundary {' '.join('p' if p else 's' if kind == 'slab' else 'f' for p in periodic)}\nvariable species string \"{' '.join(species)}\"\n")
+        file.write("dimension 2\n" if kind == "sheet" else "")
+        file.write(f"boundary {' '.join('p' if p else other for p in periodic)}\nvariable species string \"{' '.join(species)}\"\n")
 
 
 def determinant(cell):

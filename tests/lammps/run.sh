@@ -52,7 +52,7 @@ test_forces() {
     precision=float32 tolerance=1e-5 compare silicon.safetensors 2 silicon 3
 }
 
-# What the engine repeats and what ghosts are for: axes that ranks divide, tiles, a surface.
+# What the engine repeats and what ghosts are for: axes that ranks divide, tiles, a surface, two dimensions.
 test_layouts() {
     models
     local grid
@@ -62,6 +62,7 @@ test_layouts() {
     done
     for ranks in 1 2 4; do
         compare silicon.safetensors $ranks slab 2
+        compare silicon.safetensors $ranks sheet 5
         tiled=yes compare silicon.safetensors $ranks silicon 2
     done
 }
