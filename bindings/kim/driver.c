@@ -351,6 +351,18 @@ static int model_destroy(KIM_ModelDestroy *model)
     return 0;
 }
 
+// The path that failed is a copy's, which the KIM API makes and removes; it does not say of which model.
+static mlff_status fail_load(mlff_status status, const char *path)
+{
+    char reason[1024];
+    const char *error = mlff_last_error();
+    const size_t n = strlen(path);
+    snprintf(reason, sizeof reason, "%s", strncmp(error, path, n) == 0 ? error + n : error);
+    return mlff_fail(status,
+                     "the installed model's file%s%s; mlff kim list says which model it is: remove it, and install it again",
+                     reason[0] == ':' ? "" : ": ", reason);
+}
+
 static mlff_status load(const KIM_ModelDriverCreate *create, kim_model *m)
 {
     int n_files = 0;
@@ -363,7 +375,7 @@ static mlff_status load(const KIM_ModelDriverCreate *create, kim_model *m)
     if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path)
         return mlff_fail(MLFF_ERR_LIMIT, "the path of the parameter file is too long");
     mlff_status status = mlff_model_load(path, &m->model);
-    return status == MLFF_OK ? driver_check_model(m->model) : status;
+    return status == MLFF_OK ? driver_check_model(m->model) : fail_load(status, path);
 }
 
 /* Every unit of length and energy of KIM 2.3 is offered: results are converted from Å and eV, by CODATA 2014 as all of mlff.

@@ -147,14 +147,19 @@ static mlff_status remove_folder(const char *folder, const char *const *names)
 static const char *const model_files[] = {MLFF_KIM_FILE, MODEL_LIBRARY, NULL};
 static const char *const driver_files[] = {DRIVER_LIBRARY, MLFF_SONAME, MLFF_PROFILE_SONAME, "libmlff_cuda.so", NULL};
 
-// Is folder/name a model that this program installed?
+// Is folder/name a model that this program installed? Its library names the driver; the model's file may have been lost.
 static bool is_ours(const char *folder, const char *name)
 {
+    enum { MOST = 1 << 20 }; // bytes of such a library
     char path[PATH_MAX];
-    for (int k = 0; model_files[k]; k++)
-        if (snprintf(path, sizeof path, "%s/%s/%s", folder, name, model_files[k]) >= PATH_MAX || access(path, F_OK) != 0)
-            return false;
-    return true;
+    if (snprintf(path, sizeof path, "%s/%s/" MODEL_LIBRARY, folder, name) >= PATH_MAX) return false;
+    FILE *file = fopen(path, "rb");
+    char *bytes = file ? malloc(MOST) : NULL;
+    const size_t n = bytes ? fread(bytes, 1, MOST, file) : 0;
+    const bool ours = n > 0 && memmem(bytes, n, MLFF_KIM_DRIVER, sizeof MLFF_KIM_DRIVER) != NULL;
+    free(bytes);
+    if (file) fclose(file);
+    return ours;
 }
 
 // ---- install ---------------------------------------------------------------------------------------------------------------
@@ -264,6 +269,17 @@ static mlff_status list(const place *p, bool print, int *n_out)
     return MLFF_OK;
 }
 
+// Models whose driver leads to no library cannot be run: mlff was moved or removed. KIM and simulators do not say so.
+static void warn_of_driver(const place *p)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/" MLFF_KIM_DRIVER "/" DRIVER_LIBRARY, p->drivers) >= PATH_MAX || access(path, R_OK) == 0)
+        return;
+    fprintf(stderr,
+            "mlff: kim: warning: the driver that runs these models cannot be read: %s: %s; mlff kim install restores it\n", path,
+            strerror(errno));
+}
+
 // The driver goes with the last model.
 static mlff_status remove_model(const place *p, const char *name)
 {
@@ -307,9 +323,10 @@ int main(int argc, char **argv)
         ;
     else if (strcmp(action, "install") == 0 && argc == 4)
         status = install(collections, &p, argv[2], argv[3]);
-    else if (strcmp(action, "list") == 0 && argc == 2)
+    else if (strcmp(action, "list") == 0 && argc == 2) {
         status = list(&p, true, &n);
-    else if (strcmp(action, "remove") == 0 && argc == 3)
+        if (status == MLFF_OK && n > 0) warn_of_driver(&p);
+    } else if (strcmp(action, "remove") == 0 && argc == 3)
         status = remove_model(&p, argv[2]);
     else
         status = mlff_fail(MLFF_ERR_USAGE, "this program is run by mlff kim; see mlff kim --help");

@@ -60,6 +60,24 @@ test_install() {
     grep -q 'Silicon_PaiNN is the name of an installed KIM item' err || fail "installed twice"
     run 0 kim remove Silicon_PaiNN
     [ ! -e models/Silicon_PaiNN ] || fail "not removed"
+    # A model whose file is gone holds its name until it is removed; a model of others is not touched.
+    rm models/Water_ANI/model.safetensors
+    mkdir models/Other && cp "$bin/../lib/kim_stub_model.so" models/Other/libkim-api-portable-model.so && touch models/Other/model.safetensors
+    run 0 kim list
+    grep -qE '^Water_ANI .*model.safetensors: ' out && [ ! -s err ] || fail "a model without its file: $(cat out err)"
+    ! grep -q Other out || fail "a model of others is listed"
+    run 2 kim remove Other
+    rm -r models/Other
+    run 0 kim remove Water_ANI
+    run 0 kim install ani.safetensors --name Water_ANI
+    # The driver leads nowhere, as when mlff was moved; models are listed, and an install mends it.
+    ln -sfn /nowhere/driver.so drivers/MLFF_Distiller_Driver/libkim-api-model-driver.so
+    run 0 kim list
+    [ "$(grep -c . out)" = 2 ] && grep -q '^mlff: kim: warning: the driver .*libkim-api-model-driver.so: No such file' err || fail "no driver: $(cat err)"
+    run 0 kim install silicon.safetensors --name Silicon_PaiNN
+    run 0 kim list
+    [ ! -s err ] || fail "the driver is not restored: $(cat err)"
+    run 0 kim remove Silicon_PaiNN
     run 0 kim remove Water_PaiNN
     run 0 kim remove Water_ANI
     [ -z "$(ls -A models drivers | grep -v :)" ] || fail "left behind: $(ls -A models drivers)"
@@ -346,7 +364,7 @@ END
     [ "$(grep -c '^mlff: kim: rank 1: MLFF_PRECISION' err)" = 1 ] || fail "reason of rank 1"
     # A model whose file is gone or cut.
     : >models/Silicon_PaiNN/model.safetensors
-    lammps_fails "^mlff: kim: .*model.safetensors" X=0 -var model Silicon_PaiNN
+    lammps_fails "^mlff: kim: the installed model's file: is empty; mlff kim list says" X=0 -var model Silicon_PaiNN
 }
 
 lammps_fails() { # PATTERN NAME=VALUE ARGUMENTS…: on one rank and on two, where the reason is one line of one rank
