@@ -102,13 +102,14 @@ static bool get_call(const KIM_ModelComputeArguments *arguments, kim_call *call)
     return !failed;
 }
 
-// Ghosts of other ranks are images of no owned atom.
+// Ghosts of other ranks are images of no owned atom, but processes may each have a system of their own, as replicas do: the user says so.
 static mlff_status look_for_images(kim_model *m, const mlff_model_info *info)
 {
     const char *said = getenv("MLFF_KIM_GHOSTS");
     bool wanted = dlsym(RTLD_DEFAULT, "lammps_version") != NULL;
     const mlff_status status = said && *said ? words_ghosts("MLFF_KIM_GHOSTS", said, &wanted) : MLFF_OK;
-    if (status != MLFF_OK || !wanted || ranks_count() > 1 || !(mlff_model_outputs(m->model) & MLFF_OUTPUT_VIRIALS)) return status;
+    wanted = wanted && (ranks_count() == 1 || (said && *said)) && mlff_model_outputs(m->model) & MLFF_OUTPUT_VIRIALS;
+    if (status != MLFF_OK || !wanted) return status;
     return images_create(info->n_layers * info->cutoff_angstrom, &m->images);
 }
 

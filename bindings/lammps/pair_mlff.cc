@@ -18,6 +18,7 @@
 #include "memory.h"
 #include "neighbor.h"
 #include "row_exchange.h"
+#include "universe.h"
 #include "update.h"
 
 extern "C" {
@@ -157,7 +158,7 @@ void PairMlff::create_evaluator()
     delete exchanger;
     exchanger = exchanges ? new RowExchange(options.device, world, row_bytes) : nullptr;
     check_together(exchanger ? exchanger->choose_route() : MLFF_OK);
-    check_together(rank_profile_create(evaluator, model, comm->me, comm->nprocs, exchanges, &profile));
+    check_together(rank_profile_create(evaluator, model, universe->me, universe->nprocs, exchanges, &profile));
 }
 
 // The evaluator says what it exchanges by doing so: a step of one atom, with hooks that only count.

@@ -177,6 +177,14 @@ test_mpi() {
         compare water.safetensors Water_PaiNN $ranks molecule 1
         compare ani.safetensors Water_ANI $ranks water 3
     done
+    # Asked for, images are looked for on several ranks too: not found where the ranks share a system, and found where each has its own.
+    export MLFF_KIM_GHOSTS=images
+    rm kim.log
+    compare silicon.safetensors Silicon_PaiNN 2 silicon 3
+    compare silicon.safetensors Silicon_PaiNN 2 repeated 3
+    ! grep -q 'are not computed' kim.log || fail "images on two ranks: $(cat kim.log)"
+    lammps 2 nve.in -var model Silicon_PaiNN -var temperature 300 -var every 1 -var steps 2 -partition 2x1
+    [ "$(grep -c 'are not computed' kim.log)" = 2 ] || fail "no images in partitions: $(cat kim.log)"
 }
 
 # The same trajectory on one and two ranks, energy conserved. Velocity Verlet's error falls with the square of the timestep.

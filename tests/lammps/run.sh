@@ -241,6 +241,9 @@ test_profile() {
         MLFF_PROFILE=run.json lammps $ranks nve.in "${arguments[@]}"
         has_profile $ranks $([ $ranks = 1 ] && echo no || echo yes)
     done
+    rm run*.json
+    MLFF_PROFILE=run.json lammps 2 nve.in "${arguments[@]}" -partition 2x1
+    grep -q '"rank": *"0 of 2"' run.json && grep -q '"rank": *"1 of 2"' run.rank1.json || fail "not a file of each partition: $(ls run*.json)"
     rm run.rank1.json
     run 1 report run.json -o run.html
     grep -q 'run.json: rank 0 of 2; that of rank 1 cannot be read: run.rank1.json' err || fail "a rank without a file"
