@@ -402,6 +402,96 @@ static void test_others(void **unused)
     images_destroy(im);
 }
 
+// Owned atoms and ghosts that are at r + n · cell, of the same species.
+static int count_at(const double *r, const int *n, int species, int *owned_out)
+{
+    int n_ghosts = 0;
+    *owned_out = 0;
+    for (int i = 0; i < s.n; i++) {
+        double square = 0;
+        for (int c = 0; c < 3; c++) {
+            const double shift[3] = {n[0], n[1], n[2]};
+            square += pow(s.positions[3 * i + c] - r[c] - row_times(shift, s.cell, c), 2);
+        }
+        if (square > 1e-16 || s.species[i] != species) continue;
+        n_ghosts += i >= s.n_owned;
+        *owned_out += i < s.n_owned;
+    }
+    return n_ghosts;
+}
+
+static bool is_near_owned(const double *r, const int *n, double reach)
+{
+    const double shift[3] = {n[0], n[1], n[2]};
+    for (int i = 0; i < s.n_owned; i++) {
+        double square = 0;
+        for (int c = 0; c < 3; c++) square += pow(r[c] + row_times(shift, s.cell, c) - s.positions[3 * i + c], 2);
+        if (square <= reach * reach) return true;
+    }
+    return false;
+}
+
+// Whether every image within reach of an owned atom is one ghost, by all images of `cells` cells.
+static bool is_whole(double reach, int cells)
+{
+    int n[3], owned;
+    for (int i = 0; i < s.n_owned; i++)
+        for (n[0] = -cells; n[0] <= cells; n[0]++)
+            for (n[1] = -cells; n[1] <= cells; n[1]++)
+                for (n[2] = -cells; n[2] <= cells; n[2]++) {
+                    const double *r = s.positions + 3 * i;
+                    if ((n[0] == 0 && n[1] == 0 && n[2] == 0) || !is_near_owned(r, n, reach)) continue;
+                    if (count_at(r, n, s.species[i], &owned) != 1 || owned > 0) return false;
+                }
+    return true;
+}
+
+// Lists that follow each other, with atoms taken back into the cell, cells that change, and now and then a ghost that is missing, elsewhere,
+// of another species or twice: what is found has all images.
+static void test_events(void **unused)
+{
+    (void)unused;
+    enum { NOTHING, MISSING, MOVED, OTHER_SPECIES, TWICE, N_EVENTS };
+    static scene kept;
+    const double reach = 4.0;
+    int n_found = 0, n_events = 0;
+    for (int seed = 0; seed < 30; seed++) {
+        state = 50000 + (uint64_t)seed;
+        const mlff_batch *batch;
+        images *im;
+        assert_int_equal(images_create(reach, &im), MLFF_OK);
+        crystal(1 + seed % 2, 0.2);
+        for (int step = 0; step < 12; step++) {
+            for (int k = 0; k < 3; k++) s.cell[4 * k] *= seed % 3 ? 1 + 1e-4 * uniform() : 1;
+            s.n = s.n_owned;
+            for (int i = 0; i < s.n; i++)
+                for (int k = 0; k < 3; k++) {
+                    double *x = s.positions + 3 * i + k;
+                    *x += 0.2 * (uniform() - 0.5);
+                    *x -= floor(*x / s.cell[4 * k]) * s.cell[4 * k];
+                }
+            add_images(reach + 0.5, true);
+            kept = s;
+            const int g = s.n_owned + (int)(uniform() * (s.n - s.n_owned)), event = (int)(2 * N_EVENTS * uniform());
+            if (event == MISSING) memcpy(s.positions + 3 * g, s.positions + 3 * --s.n, 3 * sizeof(double));
+            if (event == MOVED) s.positions[3 * g + seed % 3] += 1e-7;
+            if (event == OTHER_SPECIES) s.species[g]++;
+            if (event == TWICE) add(s.species[g], s.positions + 3 * g, false, s.owner[g]);
+            if (found(im, &batch)) {
+                n_found++;
+                check_lattice(batch);
+                if (event == MOVED || event == OTHER_SPECIES || event == TWICE || !is_whole(reach - 1e-5, 2))
+                    fail_msg("seed %d, step %d, event %d: found", seed, step, event);
+            }
+            n_events += event > NOTHING && event < N_EVENTS;
+            s = kept;
+        }
+        images_destroy(im);
+    }
+    if (n_found < 100 || n_events < 100)
+        fail_msg("%d found, %d events", n_found, n_events); // searches are rarer after lists that fail
+}
+
 static void test_virial(void **unused)
 {
     (void)unused;
@@ -459,6 +549,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),     cmocka_unit_test(test_crystals),
                                        cmocka_unit_test(test_ambiguous),  cmocka_unit_test(test_unusable_positions),
                                        cmocka_unit_test(test_trajectory), cmocka_unit_test(test_others),
-                                       cmocka_unit_test(test_virial)};
+                                       cmocka_unit_test(test_events),     cmocka_unit_test(test_virial)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
