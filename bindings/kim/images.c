@@ -89,7 +89,8 @@ static void arrange(images *im, int n_atoms, const int *contributing, const int 
     int n = 0, n_first = 0;
     for (int i = 0; i < n_atoms; i++) n += contributing[i] != 0;
     for (int i = 0; i < n; i++) n_first += contributing[i] != 0;
-    if (n != im->n_owned) im->n_atoms = -1, im->n_before = 0;
+    if (n != im->n_owned) im->n_atoms = -1;
+    if (n < im->n_owned) im->n_before = 0; // owners may be gone
     im->n_owned = n;
     im->in_order = n_first == n;
     if (im->in_order) return;
