@@ -24,7 +24,7 @@ target_link_options(kim_stub_model PRIVATE $<TARGET_PROPERTY:mlff_flags,INTERFAC
 set_target_properties(kim_stub_model PROPERTIES CXX_VISIBILITY_PRESET hidden PREFIX "")
 set(KIM_TESTS install refusals simulator teacher)
 if(NOT MLFF_SANITIZE)
-  list(APPEND KIM_TESTS lammps mpi derivatives nve units extrapolation profile failures gpu guide)
+  list(APPEND KIM_TESTS lammps mpi events derivatives nve units extrapolation profile failures gpu guide)
   # kimpy has no wheel and no Debian package, and compiles for 4 to 7 minutes on two cores: `make test` does not install it.
   execute_process(COMMAND python3 -c "import ase.calculators.kim, kimpy" RESULT_VARIABLE no_kimpy OUTPUT_QUIET ERROR_QUIET)
   if(NOT no_kimpy)

@@ -74,3 +74,14 @@ END
         grep -q 'not judged' out || fail "40 steps are too few for a judgement"
     fi
 }
+
+# A run of events.in against mlff eval of each of its steps, with the lammps function of the test. compare_events RANKS FILE PAIR MODEL
+compare_events() {
+    rm -f events.dump
+    lammps "$1" ../lammps/events.in -var pair "$3" -var model "$4"
+    python3 "$here/../kim/systems.py" structures || fail "systems.py structures"
+    run 0 eval "$2" events.extxyz --precision float64 --device cpu -o expected.extxyz
+    # Steps of some 60 atoms and 5 eV/Å, both in float64.
+    python3 "$here/../kim/systems.py" events 1e-11 >out || { cat out; fail "events of $3 on $1 ranks differ from mlff eval"; }
+    echo "$3, $1 ranks: $(cat out)"
+}

@@ -187,6 +187,16 @@ test_mpi() {
     [ "$(grep -c 'are not computed' kim.log)" = 2 ] || fail "no images in partitions: $(cat kim.log)"
 }
 
+# Atoms that come and go and boxes that change, on one rank without ghosts and on two.
+test_events() {
+    needs lmp python3 mpirun
+    models
+    compare_events 2 silicon.safetensors kim Silicon_PaiNN
+    rm kim.log
+    compare_events 1 silicon.safetensors kim Silicon_PaiNN
+    grep -q 'are not computed' kim.log || fail "no images: $(cat kim.log)"
+}
+
 # The same trajectory on one and two ranks, energy conserved. Velocity Verlet's error falls with the square of the timestep.
 test_nve() {
     needs lmp python3 mpirun

@@ -11,6 +11,8 @@ systems.py close DISTANCE                             system.data with atoms 1 a
 systems.py trained MODEL KELVIN                       says in a model file up to which temperature it was trained
 systems.py scale FILE TENSOR FACTOR                   a tensor of a model file (safetensors, float32) times FACTOR
 systems.py derivatives TOLERANCE                      energies.txt of displacements.in against forces.dump
+systems.py structures                                 events.dump of LAMMPS as structures, events.extxyz
+systems.py events TOLERANCE                           events.dump against expected.extxyz of mlff eval
 """
 import itertools
 import json
@@ -204,6 +206,48 @@ def derivatives(tolerance):
         sys.exit(1)
 
 
+def dumped():
+    """Of each step in events.dump: vectors of the box, axes that repeat, and rows of id x y z fx fy fz energy."""
+    lines = open("events.dump").read().split("\n")
+    at = 0
+    while at < len(lines) and lines[at]:
+        n, words = int(lines[at + 3]), lines[at + 4].split()
+        bounds = [[float(x) for x in line.split()] for line in lines[at + 5 : at + 8]]
+        xy, xz, yz = [row[2] if len(row) > 2 else 0.0 for row in bounds]
+        outside = ((0, xy, xz, xy + xz), (0, yz), (0,))
+        edges = [row[1] - row[0] - max(beyond) + min(beyond) for row, beyond in zip(bounds, outside)]
+        rows = [[float(x) for x in line.split()] for line in lines[at + 9 : at + 9 + n]]
+        yield [[edges[0], 0, 0], [xy, edges[1], 0], [xz, yz, edges[2]]], [word == "pp" for word in words[-3:]], rows
+        at += 9 + n
+
+
+def structures():
+    with open("events.extxyz", "w") as file:
+        for cell, periodic, rows in dumped():
+            lattice = " ".join(repr(float(x)) for row in cell for x in row)
+            file.write(f'{len(rows)}\nLattice="{lattice}" Properties=species:S:1:pos:R:3 pbc="{" ".join("T" if p else "F" for p in periodic)}"\n')
+            file.writelines(f"Si {row[1]!r} {row[2]!r} {row[3]!r}\n" for row in rows)
+
+
+def events(tolerance):
+    lines = open("expected.extxyz").read().split("\n")
+    at = n_frames = 0
+    numbers, worst_energy, worst_force, largest = set(), 0.0, 0.0, 0.0
+    for _, _, rows in dumped():
+        n = int(lines[at])
+        energy = float(lines[at + 1].split("energy=")[1].split()[0])
+        forces = [[float(x) for x in line.split()[4:7]] for line in lines[at + 2 : at + 2 + n]]
+        worst_energy = max(worst_energy, abs(sum(row[7] for row in rows) - energy) / n)
+        worst_force = max(worst_force, max(abs(a - b) for f, row in zip(forces, rows) for a, b in zip(f, row[4:7])))
+        largest = max(largest, max(abs(x) for f in forces for x in f))
+        numbers.add(n)
+        n_frames += n == len(rows)
+        at += 2 + n
+    print(f"{n_frames} steps of {min(numbers)} to {max(numbers)} atoms: |dE| {worst_energy:.1e} eV/atom, |dF| {worst_force:.1e} of {largest:.2g} eV/A")
+    if not (n_frames > 50 and len(numbers) > 5 and 0.1 < largest < 100 and max(worst_energy, worst_force) <= tolerance):
+        sys.exit(1)
+
+
 def drift(steps, tolerance):
     """Largest deviation of the total energy from its first value in log.lammps; prints it and the last potential energy."""
     rows = [line.split() for line in open("log.lammps") if line.split() and line.split()[0].isdigit() and len(line.split()) == 3]
@@ -241,6 +285,10 @@ elif sys.argv[1] == "displacements":
     displacements(int(sys.argv[2]))
 elif sys.argv[1] == "derivatives":
     derivatives(float(sys.argv[2]))
+elif sys.argv[1] == "structures":
+    structures()
+elif sys.argv[1] == "events":
+    events(float(sys.argv[2]))
 elif sys.argv[1] == "close":
     close(float(sys.argv[2]))
 elif sys.argv[1] == "trained":

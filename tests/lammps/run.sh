@@ -67,6 +67,12 @@ test_layouts() {
     done
 }
 
+# Atoms that come and go and boxes that change.
+test_events() {
+    models
+    for ranks in 1 2 3; do compare_events $ranks silicon.safetensors mlff silicon.safetensors; done
+}
+
 # Forces against numerical derivatives of LAMMPS's energy.
 test_derivatives() {
     models
