@@ -144,6 +144,24 @@ static mlff_status remove_folder(const char *folder, const char *const *names)
     return rmdir(folder) == 0 ? MLFF_OK : fail_io(folder);
 }
 
+// Fails if the folder holds anything but the files named.
+static mlff_status check_contents(const char *folder, const char *const *names)
+{
+    const struct dirent *entry;
+    mlff_status status = MLFF_OK;
+    DIR *opened = opendir(folder);
+    if (!opened) return fail_io(folder);
+    while (status == MLFF_OK && (entry = readdir(opened))) {
+        bool known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        for (int k = 0; names[k]; k++) known = known || strcmp(entry->d_name, names[k]) == 0;
+        if (!known)
+            status = mlff_fail(MLFF_ERR_USAGE, "%s/%s is not a file of the model; move it elsewhere, then remove the model again",
+                               folder, entry->d_name);
+    }
+    closedir(opened);
+    return status;
+}
+
 static const char *const model_files[] = {MLFF_KIM_FILE, MODEL_LIBRARY, NULL};
 static const char *const driver_files[] = {DRIVER_LIBRARY, MLFF_SONAME, MLFF_PROFILE_SONAME, "libmlff_cuda.so", NULL};
 
@@ -289,6 +307,7 @@ static mlff_status remove_model(const place *p, const char *name)
         return mlff_fail(MLFF_ERR_USAGE, "%s is not a model that mlff kim installed in %s; mlff kim list shows them", name,
                          p->models);
     mlff_status status = join(folder, p->models, name);
+    if (status == MLFF_OK) status = check_contents(folder, model_files);
     if (status == MLFF_OK) status = join(hidden, p->models, ".mlff-XXXXXX");
     if (status != MLFF_OK) return status;
     // At once, by its name: a model that is removed in part could neither be run nor removed.

@@ -70,6 +70,12 @@ test_install() {
     rm -r models/Other
     run 0 kim remove Water_ANI
     run 0 kim install ani.safetensors --name Water_ANI
+    # Files of the user's in a model's folder stay where they are.
+    echo mine >models/Water_ANI/notes.txt
+    run 2 kim remove Water_ANI
+    grep -q 'models/Water_ANI/notes.txt is not a file of the model' err || fail "notes: $(cat err)"
+    [ "$(ls -A models/Water_ANI | wc -l)" = 3 ] && [ "$(ls -A models | wc -l)" = 2 ] || fail "removed in part: $(ls -AR models)"
+    rm models/Water_ANI/notes.txt
     # The driver leads nowhere, as when mlff was moved; models are listed, and an install mends it.
     ln -sfn /nowhere/driver.so drivers/MLFF_Distiller_Driver/libkim-api-model-driver.so
     run 0 kim list
