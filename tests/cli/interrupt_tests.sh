@@ -19,18 +19,37 @@ test_interrupt_profile() {
     says 'PARTIAL|partial|interrupted'
 }
 
+# What was computed is kept beside files of these names, which stay as they were; --skip goes on behind it.
 test_interrupt_eval() {
     model
     water
     mkfifo endless
     { while cat water.xyz; do :; done >endless; } 2>/dev/null &
-    local feeder=$!
+    local feeder=$! n
+    echo mine >run.json
+    echo mine >run.extxyz
     ready() { [ "$(wc -l <out)" -gt 5 ]; }
     interrupted eval model.safetensors endless --json run.json -o run.extxyz
     kill $feeder 2>/dev/null
-    is "$(value run.json summary.partial)" true partial
-    [ "$(value run.json frames)" = "$(value run.json summary.n_frames)" ] || fail "frames and their number differ"
-    is "$(grep -c Properties run.extxyz)" "$(value run.json frames)" "frames written"
+    is "$(cat run.json run.extxyz | uniq)" mine "files that are not of this run"
+    is "$(value run-partial.json summary.partial)" true partial
+    n=$(value run-partial.json frames)
+    is "$n" "$(value run-partial.json summary.n_frames)" "frames and their number"
+    is "$(grep -c Properties run-partial.extxyz)" "$n" "frames written"
+    says "^mlff: interrupted after $n frames?; kept: $n frames? in run-partial.extxyz and $n frames? in run-partial.json; go on with --skip $n and another -o$" err
+}
+
+# Structures under way are kept too, as stopped, and --skip goes on with the first of them. Atoms alone have no forces.
+test_interrupt_relax() {
+    { printf '1\n\nH 0 0 0\n1\n\nO 0 0 0\n'; printf '3\n\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.577\n'; } >all.xyz
+    echo mine >run.extxyz
+    ready() { [ "$(grep -c 'converged$' out)" = 2 ] && sleep 0.3; }
+    interrupted relax ethanol all.xyz -o run.extxyz --batch 1 --fmax 1e-9 --max-steps 1000000000 --device cpu
+    is "$(cat run.extxyz)" mine "the file that is not of this run"
+    says '^mlff: interrupted after 2 structures; kept: 3 structures in run-partial.extxyz; go on with --skip 2 and another -o$' err
+    is "$(grep -o 'relax_end=[a-z]*' run-partial.extxyz | xargs)" "relax_end=converged relax_end=converged relax_end=stopped" "ends"
+    run 0 relax ethanol all.xyz --skip 2 -o rest.extxyz --device cpu
+    is "$(grep -c Properties rest.extxyz)" 1 "structures of --skip"
 }
 
 # Nothing comes down the pipe any more: one Ctrl-C is enough, and the frames before are kept.
@@ -44,9 +63,9 @@ test_interrupt_idle() {
     ready() { grep -qE '^ +0 +3 ' out 2>/dev/null; }
     interrupted eval model.safetensors idle.xyz --json run.json
     kill $silent 2>/dev/null || fail "it waited until the pipe's writer left"
-    says 'interrupted after 1 frame; what was computed is kept' err
-    is "$(value run.json summary.partial)" true partial
-    is "$(value run.json frames)" 1 frames
+    says 'interrupted after 1 frame; kept: 1 frame in run-partial.json; go on with --skip 1' err
+    is "$(value run-partial.json summary.partial)" true partial
+    is "$(value run-partial.json frames)" 1 frames
     { cat water.xyz water.xyz; exec sleep 60; } >idle.xyz &
     silent=$!
     ready() { sleep 0.5; } # reads both, and waits

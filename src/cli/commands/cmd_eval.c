@@ -359,18 +359,19 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
     if (run->n_frames == 0 && cli_interrupted())
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted before a frame was computed; no file is written");
     if (run->n_frames == 0) MLFF_TRY(cli_no_frames(run->input, run->n_skipped));
+    if (cli_interrupted()) {
+        if (run->table) print_summary(run);
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frame%s", run->n_frames, base_plural(run->n_frames));
+    }
     if (run->to_json) {
         cli_reserve_release(&run->json_reserve);
-        json_end(run, cli_interrupted());
+        json_end(run, false);
         run->to_json = false;
         run->exit_status = cli_first(run->exit_status, base_output_commit(&run->json_output));
     }
     if (run->writer) run->exit_status = cli_first(run->exit_status, mlff_writer_close(run->writer)); // also if the JSON failed
     run->writer = NULL;
     if (run->table) print_summary(run);
-    if (cli_interrupted())
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frame%s; what was computed is kept", run->n_frames,
-                  base_plural(run->n_frames));
 done:
     return status;
 }
@@ -475,8 +476,8 @@ const cli_command eval_command = {
         "Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE, RMSE\n"
         "and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of the forces\n"
         "of each element. --batch B computes B frames at once, which is faster on a GPU and for small structures; B frames are\n"
-        "held in memory. If a frame cannot be read, computed or written, those before it are kept, in NAME-partial.SUFFIX, and\n"
-        "the error tells how --skip goes on.\n"
+        "held in memory. If a frame cannot be read, computed or written, and after Ctrl-C, those before are kept, in\n"
+        "NAME-partial.SUFFIX, and the error tells how --skip goes on. A file of the name NAME.SUFFIX stays as it was.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
         "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"

@@ -242,17 +242,29 @@ static int parse(cli_arguments *arguments, relaxing *run)
     return cli_format_check(arguments, run->output);
 }
 
-// What a failure leaves: structures that ended, up to the first that did not.
+// What a failure leaves: structures that ended, up to the first that did not; what Ctrl-C leaves also has those under way, from the first
+// of which --skip goes on.
 static mlff_status keep(relaxing *run, mlff_status cause)
 {
     cli_kept kept = cli_kept_begin(cause);
     const size_t n_held = (size_t)(run->n_read - run->n_written);
     size_t n = 0;
     while (n < n_held && run->entries[n].finished && run->entries[n].result.end != MLFF_RELAX_STOPPED) n++;
-    if (run->writing == MLFF_OK) (void)write_finished(run, n);
+    const int64_t n_ended = run->n_written + (int64_t)n;
+    if (run->writing == MLFF_OK) (void)write_finished(run, cause == MLFF_ERR_INTERRUPTED ? SIZE_MAX : n);
     cli_kept_frames(&kept, run->writer, "structure");
     run->writer = NULL;
+    if (kept.n_least > n_ended) kept.n_least = n_ended;
     return cli_kept_tell_skip(&kept, run->n_skipped);
+}
+
+static void tell_interrupted(const relaxing *run)
+{
+    const int64_t n = run->n_ends[MLFF_RELAX_CONVERGED] + run->n_ends[MLFF_RELAX_STEPS] + run->n_ends[MLFF_RELAX_FAILED];
+    if (run->n_read == 0)
+        mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted before a structure was read; no file is written");
+    else
+        mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " structure%s", n, base_plural(n));
 }
 
 // The built-in system, where there is no INPUT.
@@ -300,25 +312,18 @@ static int run_relax(cli_arguments *arguments)
         cli_json_array(&run.json, "structures");
     }
     relaxed = mlff_relax(run.setup.evaluator, &run.options, &(mlff_relax_queue){next, finished, &run, stopped});
-    if (relaxed == MLFF_OK || relaxed == MLFF_ERR_INTERRUPTED) {
-        const mlff_status written = write_finished(&run, SIZE_MAX);
-        if (written != MLFF_OK) relaxed = written;
-    }
+    if (relaxed == MLFF_OK) relaxed = write_finished(&run, SIZE_MAX);
     if (relaxed == MLFF_OK && run.n_read == 0) relaxed = cli_no_frames(run.input, run.n_skipped);
     if (relaxed == MLFF_OK && run.reading != MLFF_OK) relaxed = mlff_fail(run.reading, "%s", run.unread);
-    if (relaxed != MLFF_OK && relaxed != MLFF_ERR_INTERRUPTED) status = keep(&run, relaxed);
+    if (relaxed == MLFF_ERR_INTERRUPTED) tell_interrupted(&run);
+    if (relaxed != MLFF_OK) status = keep(&run, relaxed);
     cli_progress_clear();
     summarize(&run, relaxed != MLFF_OK);
     MLFF_TRY(status);
-    if (relaxed == MLFF_ERR_INTERRUPTED && run.n_written == 0)
-        MLFF_FAIL(relaxed, "interrupted before a structure was read; no file is written");
     if (run.writer) {
         exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
         run.writer = NULL;
     }
-    if (relaxed == MLFF_ERR_INTERRUPTED)
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " structure%s; what was written is kept", run.n_written,
-                  base_plural(run.n_written));
     if (run.n_ends[MLFF_RELAX_FAILED] > 0)
         MLFF_FAIL(MLFF_ERR_VALUE, "%" PRId64 " of %" PRId64 " structure%s could not be relaxed", run.n_ends[MLFF_RELAX_FAILED],
                   run.n_read, base_plural(run.n_read));
@@ -344,7 +349,9 @@ const cli_command relax_command = {
         "relax_end=failed, the others continue, and the exit status is 1. With --cell the minimum is that of E + P V, and a\n"
         "crystal of up to 400 atoms keeps its initial symmetry (lattice to 1e-4, atoms to 0.001 Å). If a structure cannot be "
         "read or\n"
-        "written, those before it are kept, in NAME-partial.SUFFIX, and the error tells how --skip goes on.",
+        "written, and after Ctrl-C, those before are kept, in NAME-partial.SUFFIX, and the error tells how --skip goes on. A "
+        "file\n"
+        "of the name NAME.SUFFIX stays as it was.",
     .examples = "mlff relax ethanol --system ethanol -o minimum.extxyz --fmax 0.001\n"
                 "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
                 "mlff relax silicon.safetensors POSCAR -o relaxed.extxyz --cell --pressure 10000",
