@@ -159,13 +159,14 @@ typedef struct mlff_distill_options {
 MLFF_API mlff_distill_options mlff_distill_options_default(void);
 
 /* Runs every stage in `folder`, which is made if it is not there: config.json and made-with.json, samples.extxyz, labels.mlff, of each
- * round K explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict.json, report.html.
- * With config.labels nothing is sampled or labelled: their structures are checked as mlff_dataset_check does, divided into training,
- * validation and test by whole groups, and the student is judged against the labels of the test; a teacher is measured beside it if one
- * is named. A folder with a config.json is gone on with (and `config` may be NULL): finished stages are kept, the others end in the same
- * bits as without the interruption. *passed_out: the verdict. Fails with MLFF_ERR_USAGE for settings that exclude each other,
- * MLFF_ERR_VALUE where `config` is not that of the folder, where config.json was edited but for settings of the verdict, where labels
- * have changed or are too few (50 at least), MLFF_ERR_INTERRUPTED, and as the stages. */
+ * round K explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict-parts.jsonl,
+ * verdict.json, report.html. With config.labels nothing is sampled or labelled: their structures are checked as mlff_dataset_check
+ * does, divided into training, validation and test by whole groups, and the student is judged against the labels of the test; a teacher
+ * is measured beside it if one is named. A folder with a config.json is gone on with (and `config` may be NULL): finished stages and
+ * bars of the verdict are kept, the others end in the same bits as without the interruption. *passed_out: the verdict. Fails with
+ * MLFF_ERR_USAGE for settings that exclude each other, MLFF_ERR_VALUE where `config` is not that of the folder, where config.json was
+ * edited but for settings of the verdict, where labels have changed or are too few (50 at least), MLFF_ERR_INTERRUPTED, and as the
+ * stages. */
 MLFF_API mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
                                   int *passed_out);
 

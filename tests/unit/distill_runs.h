@@ -45,6 +45,7 @@ SUPPORT void empty(const char *run)
                                         "student.best.safetensors",
                                         "history.jsonl",
                                         "student.safetensors",
+                                        "verdict-parts.jsonl",
                                         "verdict.json",
                                         "report.html",
                                         "explored-1.extxyz",

@@ -61,6 +61,14 @@ static void make_whole(void)
     assert_int_equal(passed, 0); // 120 steps make no student that meets 50 meV/Å
 }
 
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
 // ---- tests ----------------------------------------------------------------------------------------------------------
 
 static void test_whole_run(void **state)
@@ -287,6 +295,99 @@ static void test_training_goes_on(void **state)
     remove_run("rounds");
 }
 
+// What a verdict measures, in order: "speed", "NVE", "500 K, run 1 of 1", "compressed pairs", "dynamics of springs, run 1 of 4", ...
+typedef struct judging {
+    char parts[32][64];
+    int n;
+    int first;      // part that this run measured first; -1: none
+    int n_measured; // parts that this run measured
+    bool stops;     // where a part begins that no run has begun
+} judging;
+
+static int stop_at_new_part(void *context, const mlff_distill_progress *progress)
+{
+    judging *j = context;
+    char part[64];
+    int k = 0;
+    if (strcmp(progress->stage, "verdict") != 0 || progress->milestone || strncmp(progress->text, "errors", 6) == 0) return 0;
+    snprintf(part, sizeof part, "%s", progress->text);
+    if (strncmp(part, "speed", 5) == 0 || strncmp(part, "NVE", 3) == 0) part[strcspn(part, " :")] = 0;
+    while (k < j->n && strcmp(j->parts[k], part) != 0) k++;
+    if (j->first < 0) j->first = k;
+    if (k >= j->n_measured) j->n_measured = k + 1;
+    if (k < j->n) return 0;
+    assert_true(j->n < 32);
+    snprintf(j->parts[j->n++], sizeof j->parts[0], "%s", part);
+    return j->stops;
+}
+
+static mlff_status judge_on(const mlff_distill_config *config, judging *j, bool stops)
+{
+    int passed;
+    j->first = -1;
+    j->n_measured = 0;
+    j->stops = stops;
+    return run_with(config, "pieces", stop_at_new_part, j, &passed);
+}
+
+// Lines of verdict-parts.jsonl without those of speed, which is another each time.
+static char *read_parts(const char *run)
+{
+    char *text = content(run, "verdict-parts.jsonl"), *speed = strstr(text, "{\"part\": \"speed\"");
+    assert_non_null(speed);
+    const char *rest_of_lines = strchr(speed, '\n');
+    memmove(speed, rest_of_lines, strlen(rest_of_lines) + 1);
+    return text;
+}
+
+// Whatever is measured when a verdict is interrupted, what was measured before is not measured again, and the bars have the same bits.
+static void test_verdict_goes_on(void **state)
+{
+    (void)state;
+    mlff_distill_config config = small_config();
+    config.compare_ps = 0.6;
+    config.min_speed = 1e-6; // far below, so that the speed is decided
+    judging j = {0};
+    int passed = -1;
+    if (run_with(&config, "judged", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    for (int stopped = -1;; stopped = j.n - 1) {
+        const mlff_status status = judge_on(&config, &j, true);
+        if (stopped >= 0 && j.first != stopped)
+            fail_msg("stopped in \"%s\", went on with \"%s\"", j.parts[stopped], j.parts[j.first]);
+        if (status == MLFF_OK) break;
+        if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s", mlff_last_error());
+    }
+    assert_int_equal(j.n, 4 + 8); // eight runs beside the teacher
+    char *whole = read_parts("judged"), *pieces = read_parts("pieces"), *before, *after;
+    assert_string_equal(pieces, whole);
+    before = content("pieces", "verdict.json");
+    // Of a verdict that is finished nothing is measured but errors, and after another setting what depends on it.
+    assert_int_equal(judge_on(NULL, &j, false), MLFF_OK);
+    assert_int_equal(j.first, -1);
+    after = content("pieces", "verdict.json");
+    assert_string_equal(after, before);
+    config.hot_ps = 0.2;
+    assert_int_equal(mlff_distill_config_save(&config, in_folder("pieces", "config.json")), MLFF_OK);
+    assert_int_equal(judge_on(NULL, &j, false), MLFF_OK);
+    assert_string_equal(j.parts[j.first], "500 K, run 1 of 1");
+    assert_int_equal(j.n_measured, j.first + 1);
+    // Of a file that is damaged nothing is taken.
+    write_text(in_folder("pieces", "verdict-parts.jsonl"), "{\"part\": \"nve\", \"system\"\n[]\n{}\n");
+    config.hot_ps = 0.1;
+    assert_int_equal(mlff_distill_config_save(&config, in_folder("pieces", "config.json")), MLFF_OK);
+    assert_int_equal(judge_on(NULL, &j, false), MLFF_OK);
+    assert_int_equal(j.n_measured, j.n);
+    base_free(pieces);
+    pieces = read_parts("pieces");
+    assert_string_equal(pieces, whole);
+    base_free(whole);
+    base_free(pieces);
+    base_free(before);
+    base_free(after);
+    remove_run("pieces");
+    remove_run("judged");
+}
+
 // The record of a round of many structures has two numbers of each.
 static void test_long_record(void **state)
 {
@@ -314,12 +415,16 @@ static void test_two_systems(void **state)
     mlff_distill_config config = small_config();
     int passed = -1;
     config.systems = "h2o,h2o";
+    config.min_speed = 1e-6; // far below, so that the speed is decided
     if (run_with(&config, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     unlink(in_folder("two", "history.jsonl"));
+    char *before = content("two", "verdict.json");
     if (run_with(NULL, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     char *json = NULL, *page = NULL;
     json = content("two", "verdict.json");
     page = content("two", "report.html");
+    assert_string_equal(json, before); // bars of both were measured before
+    base_free(before);
     int n_nve = 0;
     for (const char *at = json; (at = strstr(at, "\"stability.nve\", \"system\": \"h2o\"")); at++) n_nve++;
     assert_int_equal(n_nve, 2);
@@ -328,14 +433,6 @@ static void test_two_systems(void **state)
     base_free(json);
     base_free(page);
     remove_run("two");
-}
-
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
 }
 
 static void test_refuses(void **state)
@@ -453,7 +550,8 @@ int main(void)
         cmocka_unit_test(test_killed_runs),      cmocka_unit_test(test_settings),
         cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
         cmocka_unit_test(test_training_goes_on), cmocka_unit_test(test_two_systems),
-        cmocka_unit_test(test_long_record),      cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_verdict_goes_on),  cmocka_unit_test(test_long_record),
+        cmocka_unit_test(test_edited_settings),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -9,7 +9,7 @@
 #include "atoms/elements/covalent.h"
 #include "atoms/images.h"
 #include "model/evaluator/evaluator.h"
-#include "verdict.h"
+#include "verdict_kept.h"
 
 enum { EVERY = 8 }; // steps between samples: 4 fs at 0.5 fs a step, which resolves up to 4170 1/cm
 
@@ -370,7 +370,7 @@ done:
 
 // ---- beside the teacher ---------------------------------------------------------------------------------------------
 
-enum { BINS = 200, LAGS = 512, LEAST_LAGS = 16, RUNS = 4 }; // RUNS: by each of student and teacher
+enum { BINS = 200, LAGS = 512, LEAST_LAGS = 16, RUNS = VERDICT_RUNS / 2 }; // RUNS: by each of student and teacher
 typedef struct observed {
     distance_histogram distances;
     double *velocities;                   // [n][3 n_atoms]
@@ -396,16 +396,21 @@ static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observe
     trajectory t = {0};
     int64_t done;
     char what[160];
+    const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
     snprintf(what, sizeof what, "dynamics of %.100s, run %d of %d", field->name, k % RUNS + 1, RUNS);
     MLFF_TRY(distance_histogram_create(BINS, 0.05, &to->distances));
+    const verdict_values values[] = {
+        {"distances", to->distances.count, BINS}, {"spectrum", to->spectrum, lags}, {"spectrum_step", &to->spectrum_step, 1}};
+    const int n_values = sizeof values / sizeof *values;
+    if (verdict_kept_run(run, k, values, n_values)) goto done;
     if (!(to->velocities = base_alloc((size_t)n * 3 * (size_t)run->start->n_atoms, sizeof(double), "velocities")))
         MLFF_TRY(MLFF_ERR_MEMORY);
     MLFF_TRY(begin(run, field, MLFF_LANGEVIN, o->temperature_kelvin, o->seed + 2000 + (uint64_t)k, what, &t));
     MLFF_TRY(sample(run, &t, n / 5 + 1, NULL, NULL, &done)); // equilibration
     MLFF_TRY(sample(run, &t, n, observe, to, &done));
-    const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
     MLFF_TRY(spectrum_of(to->velocities, n, t.system->masses, t.system->n_atoms, EVERY * o->timestep_fs, lags, to->spectrum,
                          &to->spectrum_step));
+    MLFF_TRY(verdict_keep_run(run, k, values, n_values));
 done:
     trajectory_free(&t);
     base_free(to->velocities);

@@ -10,6 +10,7 @@
 
 #include "train/data/dataset.h"
 #include "train/teachers/teacher.h"
+#include "verdict_kept.h"
 
 mlff_verdict_options mlff_verdict_options_default(void)
 {
@@ -371,11 +372,11 @@ static mlff_status measure_system(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
-    MLFF_TRY(verdict_speed(run));
-    if (o->nve_ps > 0) MLFF_TRY(verdict_nve(run));
-    if (o->hot_ps > 0) MLFF_TRY(verdict_hot(run));
-    MLFF_TRY(verdict_core(run));
-    if (o->compare_ps > 0) MLFF_TRY(verdict_compare(run));
+    MLFF_TRY(verdict_measure(run, VERDICT_SPEED, verdict_speed));
+    if (o->nve_ps > 0) MLFF_TRY(verdict_measure(run, VERDICT_NVE, verdict_nve));
+    if (o->hot_ps > 0) MLFF_TRY(verdict_measure(run, VERDICT_HOT, verdict_hot));
+    MLFF_TRY(verdict_measure(run, VERDICT_CORE, verdict_core));
+    if (o->compare_ps > 0) MLFF_TRY(verdict_measure(run, VERDICT_COMPARE, verdict_compare));
 done:
     return status;
 }
@@ -390,6 +391,7 @@ static mlff_status measure(verdict_run *run, const mlff_model *student)
     for (int64_t k = 0; k < n_systems; k++) {
         const char *name = "";
         if (systems) run->start = mlff_samples_get(systems, k, &name);
+        run->system = (int)k;
         if (n_systems > 1) snprintf(run->verdict->system, sizeof run->verdict->system, "%s", name);
         MLFF_TRY(measure_system(run));
     }
@@ -413,13 +415,22 @@ static mlff_status check_arguments(const mlff_model *student, const mlff_dataset
 mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
                                 const mlff_system *start, const mlff_verdict_options *options, mlff_verdict **verdict_out)
 {
+    return verdict_create(student, teacher, test, start, options, NULL, verdict_out);
+}
+
+mlff_status verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
+                           const mlff_system *start, const mlff_verdict_options *options, verdict_kept *kept,
+                           mlff_verdict **verdict_out)
+{
     mlff_status status = MLFF_OK;
     mlff_model_info info;
-    mlff_verdict *verdict = NULL;
+    mlff_verdict *verdict = verdict_out ? base_alloc(1, sizeof *verdict, "a verdict") : NULL;
     mlff_evaluator *evaluator = NULL;
     mlff_evaluator_options wanted = mlff_evaluator_options_default();
+    if (!verdict) verdict_kept_free(kept);
     if (!verdict_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: verdict_out must be given");
-    if (!(verdict = base_alloc(1, sizeof *verdict, "a verdict"))) return MLFF_ERR_MEMORY;
+    if (!verdict) return MLFF_ERR_MEMORY;
+    verdict->kept = kept;
     verdict->options = mlff_verdict_options_default();
     verdict->total_force_error = verdict->baseline_force_error = verdict->teacher_spread = verdict->stress_error = NAN;
     MLFF_TRY(
@@ -453,7 +464,9 @@ done:
 
 void mlff_verdict_destroy(mlff_verdict *verdict)
 {
-    for (int k = 0; verdict && k < verdict->n_curves; k++) base_free(verdict->curves[k].teacher);
+    if (!verdict) return;
+    for (int k = 0; k < verdict->n_curves; k++) base_free(verdict->curves[k].teacher);
+    verdict_kept_free(verdict->kept);
     base_free(verdict);
 }
 

@@ -7,6 +7,7 @@
 #include "mlff_distill.h"
 
 enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 7 * VERDICT_MAX_SYSTEMS };
+enum { VERDICT_RUNS = 8 }; /* of the comparison with the teacher, by both together */
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
 #define VERDICT_STRAINED 20.0
@@ -28,6 +29,8 @@ typedef struct verdict_times {
     double student_us, teacher_us;
 } verdict_times;
 
+typedef struct verdict_kept verdict_kept; /* verdict_kept.h */
+
 struct mlff_verdict {
     mlff_verdict_options options;
     char student[128], teacher[128]; /* names */
@@ -45,6 +48,8 @@ struct mlff_verdict {
     int n_curves;
     verdict_times times[VERDICT_MAX_SYSTEMS];
     int n_times;
+    verdict_kept *kept; /* bars of before, some of whose texts are those of the file; NULL */
+    int n_kept;         /* bars that were taken from it */
 };
 
 /* What the bars are measured with. */
@@ -56,8 +61,13 @@ typedef struct verdict_run {
     const mlff_force_field *teacher; /* or NULL */
     const mlff_dataset *test;
     const mlff_system *start;
+    int system; /* its number */
 } verdict_run;
 
+/* As mlff_verdict_create, with bars of before, if there are any (verdict_kept.h). Takes `kept`, also on failure. */
+mlff_status verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
+                           const mlff_system *start, const mlff_verdict_options *options, verdict_kept *kept,
+                           mlff_verdict **verdict_out);
 /* Adds a bar; a value that is NaN is not measured. */
 mlff_bar *verdict_add(mlff_verdict *verdict, const char *name, const char *unit, double value, double uncertainty, double limit,
                       int at_least);

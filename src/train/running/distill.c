@@ -16,14 +16,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/judging/verdict.h"
+#include "base/sha256.h"
+#include "train/judging/verdict_kept.h"
 
 static const char *const file_names[DISTILL_N_FILES] = {
     "config.json",          "made-with.json",      "samples.extxyz",
     "labels.mlff",          "student.checkpoint",  "student.best.safetensors",
     "history.jsonl",        "student.safetensors", "baseline.extxyz",
     "baseline.mlff",        "baseline.checkpoint", "baseline.best.safetensors",
-    "baseline.safetensors", "verdict.json",        "report.html"};
+    "baseline.safetensors", "verdict-parts.jsonl", "verdict.json",
+    "report.html"};
 // Those that each round has: name, a dash, the round's number, suffix.
 static const char *const round_names[] = {"explored-", "labels-", "round-", "young-"};
 
@@ -337,15 +339,35 @@ done:
     return status;
 }
 
+// Bars of before are those of this student and this teacher.
+static mlff_status open_kept(const distill *d, const mlff_teacher_info *teacher, verdict_kept **kept_out)
+{
+    mlff_status status = MLFF_OK;
+    char student[SHA256_TEXT_BYTES];
+    base_text origin = {0};
+    MLFF_TRY(sha256_file(d->path[DISTILL_STUDENT], student));
+    base_text_add(&origin, "student %s, teacher %s", student, d->teacher ? teacher->hash : "none");
+    MLFF_TRY(origin.status);
+    MLFF_TRY(verdict_kept_open(d->path[DISTILL_VERDICT_PARTS], origin.text, kept_out));
+done:
+    base_text_free(&origin);
+    return status;
+}
+
 static mlff_status verdict_stage(distill *d, int *passed_out)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options options = verdict_options(d);
     mlff_teacher_info info = {0};
+    verdict_kept *kept = NULL;
     d->stage = "verdict";
     if (d->teacher) mlff_teacher_info_get(d->teacher, &info);
     const mlff_force_field teacher = {info.name, mlff_teacher_forces, d->teacher};
-    MLFF_TRY(mlff_verdict_create(d->student, d->teacher ? &teacher : NULL, d->data.test, NULL, &options, &d->verdict));
+    MLFF_TRY(open_kept(d, &info, &kept));
+    MLFF_TRY(verdict_create(d->student, d->teacher ? &teacher : NULL, d->data.test, NULL, &options, kept, &d->verdict));
+    if (d->verdict->n_kept > 0)
+        MLFF_TRY(distill_tell(d, 1, 1, "%d of %d bars were measured before, with the same settings: %s has them",
+                              d->verdict->n_kept, d->verdict->n_bars, d->path[DISTILL_VERDICT_PARTS]));
     MLFF_TRY(distill_report(d));
     MLFF_TRY(mlff_verdict_save(d->verdict, d->path[DISTILL_VERDICT]));
     *passed_out = mlff_verdict_passed(d->verdict);
