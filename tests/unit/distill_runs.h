@@ -39,7 +39,9 @@ SUPPORT int tear_down(void **state)
 
 SUPPORT void empty(const char *run)
 {
-    static const char *const names[] = {"samples.extxyz",
+    static const char *const names[] = {"samples.recorded",
+                                        "samples.extxyz",
+                                        "baseline.recorded",
                                         "labels.mlff",
                                         "student.checkpoint",
                                         "student.best.safetensors",

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 // test_distill.c: a whole run from teacher to verdict in seconds; interrupted and killed runs end in the same bits; settings.
+#include <inttypes.h>
+#include <limits.h>
+#include <sys/stat.h>
+
 #include "mlff_distill.h"
 #include "train/running/distill.h"
 #include "unit/distill_runs.h"
@@ -37,12 +41,21 @@ static mlff_distill_config exploring_config(void)
     return config;
 }
 
+static int64_t n_calls; // of the teacher
+
+static mlff_status counted_springs(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    n_calls++;
+    return log_springs(context, system, energy, forces);
+}
+
 static mlff_status run_with(const mlff_distill_config *config, const char *run,
                             int (*callback)(void *, const mlff_distill_progress *), void *context, int *passed)
 {
     mlff_distill_options options = mlff_distill_options_default();
     mlff_teacher *teacher = NULL;
-    assert_int_equal(mlff_teacher_create("springs", log_springs, rest, &teacher), MLFF_OK);
+    n_calls = 0;
+    assert_int_equal(mlff_teacher_create("springs", counted_springs, rest, &teacher), MLFF_OK);
     options.teacher = teacher;
     options.n_threads = 1;
     options.callback = callback;
@@ -388,6 +401,58 @@ static void test_verdict_goes_on(void **state)
     remove_run("judged");
 }
 
+// Stops in a stage at its call number `left`, or where the next one begins.
+typedef struct stop_in {
+    const char *stage;
+    int left;
+} stop_in;
+
+static int stop_in_stage(void *context, const mlff_distill_progress *progress)
+{
+    stop_in *stop = context;
+    if (strcmp(progress->stage, stop->stage) == 0) return --stop->left < 0;
+    return strcmp(progress->stage, "label") == 0;
+}
+
+// However often a sampling is interrupted, the teacher computes each structure once, and the samples have the same bits.
+static void test_sampling_goes_on(void **state)
+{
+    (void)state;
+    const mlff_distill_config config = small_config();
+    int passed, n_interrupted = 0;
+    stop_in stop = {"sample", INT_MAX};
+    assert_int_equal(run_with(&config, "sampled", stop_in_stage, &stop, &passed), MLFF_ERR_INTERRUPTED);
+    const int64_t whole = n_calls;
+    int64_t pieces = 0;
+    assert_int_equal(access(in_folder("sampled", "samples.extxyz"), F_OK), 0);
+    assert_int_equal(access(in_folder("sampled", "samples.recorded"), F_OK), -1); // no longer needed
+    for (int calls = 5; access(in_folder("pieces", "samples.extxyz"), F_OK) != 0; calls += 40, n_interrupted++) {
+        stop.left = calls;
+        assert_int_equal(run_with(&config, "pieces", stop_in_stage, &stop, &passed), MLFF_ERR_INTERRUPTED);
+        pieces += n_calls;
+    }
+    printf("%d interruptions, %" PRId64 " calls of the teacher, %" PRId64 " without an interruption\n", n_interrupted, pieces,
+           whole);
+    assert_true(n_interrupted > 5);
+    assert_int_equal(pieces, whole);
+    assert_same_file("sampled", "pieces", "samples.extxyz");
+    remove_run("pieces");
+    // Of a file whose end is damaged the calls before it are taken.
+    stop.left = 200;
+    assert_int_equal(run_with(&config, "pieces", stop_in_stage, &stop, &passed), MLFF_ERR_INTERRUPTED);
+    pieces = n_calls;
+    struct stat file;
+    assert_int_equal(stat(in_folder("pieces", "samples.recorded"), &file), 0);
+    assert_int_equal(truncate(in_folder("pieces", "samples.recorded"), file.st_size - 7), 0);
+    stop.left = INT_MAX;
+    assert_int_equal(run_with(&config, "pieces", stop_in_stage, &stop, &passed), MLFF_ERR_INTERRUPTED);
+    pieces += n_calls;
+    assert_true(pieces > whole && pieces < whole + 20);
+    assert_same_file("sampled", "pieces", "samples.extxyz");
+    remove_run("pieces");
+    remove_run("sampled");
+}
+
 // The record of a round of many structures has two numbers of each.
 static void test_long_record(void **state)
 {
@@ -550,8 +615,8 @@ int main(void)
         cmocka_unit_test(test_killed_runs),      cmocka_unit_test(test_settings),
         cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
         cmocka_unit_test(test_training_goes_on), cmocka_unit_test(test_two_systems),
-        cmocka_unit_test(test_verdict_goes_on),  cmocka_unit_test(test_long_record),
-        cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_verdict_goes_on),  cmocka_unit_test(test_sampling_goes_on),
+        cmocka_unit_test(test_long_record),      cmocka_unit_test(test_edited_settings),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/sha256.h"
-#include "mapped_file.h"
 
 uint64_t shard_key(const mlff_system *system)
 {
@@ -137,8 +136,7 @@ done:
 
 // ---- reading
 
-// Bytes of a whole and undamaged frame at `at`; 0 if there is none.
-static size_t frame_at(const mapped_file *map, size_t at, uint32_t marker, const char **payload_out, size_t *n_payload_out)
+size_t shard_frame_at(const mapped_file *map, size_t at, uint32_t marker, const char **payload_out, size_t *n_payload_out)
 {
     uint32_t found, size;
     uint64_t sum;
@@ -163,7 +161,7 @@ static bool any_frame_behind(const mapped_file *map, size_t at)
         const char *next = memmem(map->bytes + at, map->length - at, &marker, sizeof marker);
         if (!next) return false;
         at = (size_t)(next - map->bytes);
-        if (frame_at(map, at, marker, &payload, &n_payload) > 0) return true;
+        if (shard_frame_at(map, at, marker, &payload, &n_payload) > 0) return true;
     }
     return false;
 }
@@ -248,11 +246,11 @@ mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, 
     int64_t n_labels = 0;
 
     MLFF_TRY(mapped_file_open(path, &map));
-    size_t at = frame_at(&map, 0, SHARD_MARKER_HEADER, &payload, &n_payload);
+    size_t at = shard_frame_at(&map, 0, SHARD_MARKER_HEADER, &payload, &n_payload);
     if (at == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a file of labels, or its beginning is damaged", path);
     if (!(header = base_alloc(n_payload + 1, 1, "a header"))) MLFF_TRY(MLFF_ERR_MEMORY);
     memcpy(header, payload, n_payload);
-    for (size_t n; (n = frame_at(&map, at, SHARD_MARKER_LABEL, &payload, &n_payload)) > 0; at += n, n_labels++) {
+    for (size_t n; (n = shard_frame_at(&map, at, SHARD_MARKER_LABEL, &payload, &n_payload)) > 0; at += n, n_labels++) {
         shard_label label;
         status = decode(payload, n_payload, &label);
         if (status == MLFF_ERR_MEMORY) goto done;

@@ -10,6 +10,7 @@
 #define SHARD_H
 
 #include "base/base.h"
+#include "mapped_file.h"
 #include "train/sampling/samples.h"
 
 enum { SHARD_MARKER_HEADER = 0x48424c4d, SHARD_MARKER_LABEL = 0x4c424c4d }; /* "MLBH", "MLBL" */
@@ -71,5 +72,7 @@ mlff_status shard_encode_header(const char *teacher, const char *description, co
                                 size_t *capacity);
 mlff_status shard_encode_frame(uint32_t marker, const void *payload, size_t n_payload, char **bytes, size_t *length,
                                size_t *capacity);
+/* Bytes of a whole and undamaged frame at `at`; 0 if there is none. */
+size_t shard_frame_at(const mapped_file *map, size_t at, uint32_t marker, const char **payload_out, size_t *n_payload_out);
 
 #endif

@@ -19,13 +19,24 @@
 #include "base/sha256.h"
 #include "train/judging/verdict_kept.h"
 
-static const char *const file_names[DISTILL_N_FILES] = {
-    "config.json",          "made-with.json",      "samples.extxyz",
-    "labels.mlff",          "student.checkpoint",  "student.best.safetensors",
-    "history.jsonl",        "student.safetensors", "baseline.extxyz",
-    "baseline.mlff",        "baseline.checkpoint", "baseline.best.safetensors",
-    "baseline.safetensors", "verdict-parts.jsonl", "verdict.json",
-    "report.html"};
+static const char *const file_names[DISTILL_N_FILES] = {[DISTILL_CONFIG] = "config.json",
+                                                        [DISTILL_MADE_WITH] = "made-with.json",
+                                                        [DISTILL_SAMPLES_RECORDED] = "samples.recorded",
+                                                        [DISTILL_SAMPLES] = "samples.extxyz",
+                                                        [DISTILL_LABELS] = "labels.mlff",
+                                                        [DISTILL_STUDENT_CHECKPOINT] = "student.checkpoint",
+                                                        [DISTILL_STUDENT_BEST] = "student.best.safetensors",
+                                                        [DISTILL_HISTORY] = "history.jsonl",
+                                                        [DISTILL_STUDENT] = "student.safetensors",
+                                                        [DISTILL_BASELINE_RECORDED] = "baseline.recorded",
+                                                        [DISTILL_BASELINE_SAMPLES] = "baseline.extxyz",
+                                                        [DISTILL_BASELINE_LABELS] = "baseline.mlff",
+                                                        [DISTILL_BASELINE_CHECKPOINT] = "baseline.checkpoint",
+                                                        [DISTILL_BASELINE_BEST] = "baseline.best.safetensors",
+                                                        [DISTILL_BASELINE] = "baseline.safetensors",
+                                                        [DISTILL_VERDICT_PARTS] = "verdict-parts.jsonl",
+                                                        [DISTILL_VERDICT] = "verdict.json",
+                                                        [DISTILL_REPORT] = "report.html"};
 // Those that each round has: name, a dash, the round's number, suffix.
 static const char *const round_names[] = {"explored-", "labels-", "round-", "young-"};
 
@@ -290,7 +301,7 @@ static mlff_status first_data(distill *d)
     const int64_t n = d->config.n_structures - d->config.n_rounds * distill_round_size(&d->config);
     d->stage = "sample";
     MLFF_TRY(mlff_samples_create(&samples));
-    MLFF_TRY(distill_sample(d, d->path[DISTILL_SAMPLES], n, d->config.n_probes, d->config.seed, samples));
+    MLFF_TRY(distill_sample(d, DISTILL_SAMPLES, DISTILL_SAMPLES_RECORDED, n, d->config.n_probes, d->config.seed, samples));
     d->stage = "label";
     MLFF_TRY(distill_label(d, samples, d->path[DISTILL_LABELS]));
     MLFF_TRY(distill_data_create(&d->data));

@@ -15,12 +15,14 @@ enum { DISTILL_FEWEST_SAMPLES = 20, DISTILL_FEWEST_LABELS = 50 };
 typedef enum distill_file {
     DISTILL_CONFIG,
     DISTILL_MADE_WITH,
+    DISTILL_SAMPLES_RECORDED,
     DISTILL_SAMPLES,
     DISTILL_LABELS,
     DISTILL_STUDENT_CHECKPOINT,
     DISTILL_STUDENT_BEST,
     DISTILL_HISTORY,
     DISTILL_STUDENT,
+    DISTILL_BASELINE_RECORDED,
     DISTILL_BASELINE_SAMPLES,
     DISTILL_BASELINE_LABELS,
     DISTILL_BASELINE_CHECKPOINT,
@@ -75,9 +77,10 @@ char *distill_path(const distill *d, const char *name, int k, const char *suffix
 
 /* ---- distill_data.c */
 
-/* Structures around the seeds into the file of samples, unless it is there, with n_probes Hessian probes each; then their labels into the
- * file of labels. */
-mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int n_probes, uint64_t seed, mlff_samples *samples);
+/* Structures around the seeds into the file `file`, unless it is there, with n_probes Hessian probes each; until then the teacher's calls
+ * are in the file `recorded`, from which an interrupted sampling goes on. Then their labels into the file of labels. */
+mlff_status distill_sample(distill *d, distill_file file, distill_file recorded, int64_t n, int n_probes, uint64_t seed,
+                           mlff_samples *samples);
 mlff_status distill_label(distill *d, const mlff_samples *samples, const char *labels_path);
 /* Adds a file's labels: a tenth each to the test and the validation, by trajectory. Structures of which the teacher is less sure
  * than the configuration allows are left out. */

@@ -7,6 +7,7 @@
 #include "distill.h"
 #include "train/data/dataset.h"
 #include "train/judging/verdict.h"
+#include "train/teachers/teacher_recorded.h"
 
 enum { FEWEST_TO_SPLIT = 20 }; // labels; fewer all train
 
@@ -19,9 +20,12 @@ static int while_sampling(void *context, const mlff_sample_progress *p)
                         base_plural(p->n_total), p->n_rejected) != MLFF_OK;
 }
 
-mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int n_probes, uint64_t seed, mlff_samples *samples)
+mlff_status distill_sample(distill *d, distill_file file, distill_file recorded, int64_t n, int n_probes, uint64_t seed,
+                           mlff_samples *samples)
 {
     mlff_status status = MLFF_OK;
+    const char *samples_path = d->path[file];
+    mlff_teacher *teacher = NULL;
     const mlff_distill_config *c = &d->config;
     mlff_sample_options options = mlff_sample_options_default();
     mlff_samples *made = NULL;
@@ -39,16 +43,20 @@ mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, int 
     options.callback = while_sampling;
     options.context = d;
     MLFF_TRY(mlff_samples_create(&made));
-    MLFF_TRY(mlff_sample(d->teacher, d->seeds, &options, made));
+    MLFF_TRY(teacher_recorded_open(d->teacher, d->path[recorded], &teacher));
+    MLFF_TRY(mlff_sample(teacher, d->seeds, &options, made));
     MLFF_TRY(mlff_samples_write(made, samples_path));
     MLFF_TRY(mlff_samples_read(samples, samples_path)); // as a run that goes on has them
     const int64_t n_seeds = mlff_samples_size(d->seeds);
     MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structure%s around %" PRId64 " seed%s, %g to %g K", mlff_samples_size(samples),
                           base_plural(mlff_samples_size(samples)), n_seeds, base_plural(n_seeds), c->lowest_kelvin,
                           c->highest_kelvin));
-probes: // the file has no place for their directions; they are drawn from the seed
+probes:
+    unlink(d->path[recorded]);
+    // The file has no place for their directions; they are drawn from the seed.
     if (n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, n_probes, 0.01, seed));
 done:
+    mlff_teacher_destroy(teacher);
     mlff_samples_destroy(made);
     return status;
 }

@@ -203,7 +203,7 @@ mlff_status distill_train_baseline(distill *d)
     MLFF_TRY(distill_add_labels(d, d->path[DISTILL_LABELS], c->seed, &data));
     if (d->n_explored > 0) {
         MLFF_TRY(mlff_samples_create(&more));
-        MLFF_TRY(distill_sample(d, d->path[DISTILL_BASELINE_SAMPLES], d->n_explored, 0, c->seed + 1, more));
+        MLFF_TRY(distill_sample(d, DISTILL_BASELINE_SAMPLES, DISTILL_BASELINE_RECORDED, d->n_explored, 0, c->seed + 1, more));
         MLFF_TRY(distill_label(d, more, d->path[DISTILL_BASELINE_LABELS]));
         MLFF_TRY(distill_add_labels(d, d->path[DISTILL_BASELINE_LABELS], c->seed, &data));
     }
