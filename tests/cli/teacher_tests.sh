@@ -59,6 +59,8 @@ test_label() {
     run 0 label model.safetensors samples.extxyz -o l.labels --resume --json
     is "$(value out n_before)" 30 "labels that were there"
     is "$(value out n_labelled)" 0 "labels made again"
+    run 0 label model.safetensors samples.extxyz -o l.labels --resume
+    says '^l.labels: nothing to do, all 30 structures were done before; train on them'
 
     # A writer that is about to end is waited for, one that goes on is not.
     flock -x l.labels sleep 0.7 &
@@ -80,7 +82,14 @@ test_label() {
     cp l.extxyz labelled.extxyz # labels of another run are not written over, in this form either
     head -11 samples.extxyz >other.extxyz
     refused 2 'l.extxyz: is there already, and may hold labels; give another name, or remove it' label model.safetensors other.extxyz -o l.extxyz
-    refused 2 'l.extxyz: is there already' label model.safetensors other.extxyz -o l.extxyz --resume
+    head -22 samples.extxyz | sed -E '3s/^(\S+ +)[-0-9.]+/\11.25/' >moved.extxyz
+    refused 2 'l.extxyz: is of a run that ended, with labels of [01] of the 2 structures; label the others into another file' label model.safetensors moved.extxyz -o l.extxyz --resume
+    for more in other samples; do
+        run 0 label model.safetensors $more.extxyz -o l.extxyz --resume
+        says '^l.extxyz: nothing to do, (the 1 structure was|all 30 structures were) done before; train on them: mlff train l.extxyz'
+    done
+    run 0 label model.safetensors samples.extxyz -o l.extxyz --resume --json
+    is "$(value out n_before)" 30 "labels that were there"
     cmp l.extxyz labelled.extxyz || fail "labels of another run"
     [ -e l.extxyz.labels ] && fail "the file the text was made from is left"
     run 0 eval model.safetensors l.extxyz --json errors.json --device cpu
@@ -107,6 +116,8 @@ test_label() {
     is "$(value out n_failed)" 1 "structures that failed"
     is "$(value out n_labelled)" 30 "structures beside it"
     says 'skipped structure 0: a charge of 1 e' err
+    run 0 label model.safetensors mixed.xyz -o mixed.labels --resume
+    says '^mixed.labels: nothing to do, all 31 structures were done before, 1 in the file could not be labelled; train on them'
     run 1 label model.safetensors charged.xyz -o none.labels
     says 'could not label any structure' err
     [ -e /dev/full ] && refused 1 '/dev/full' label model.safetensors samples.extxyz -o /dev/full --resume
@@ -310,9 +321,17 @@ test_train_interrupted() {
     run 0 info student.safetensors
     grep training.error out >error
     run 0 $train
-    cmp out whole || fail "the same training has other errors"
+    says '^nothing to do: done.checkpoint is at the end of this training, step 60; ' && is "$(wc -l <out)" 2 "lines"
+    tail -1 out | cmp - whole || fail "the same training has other errors"
     run 0 info student.safetensors
     grep training.error out | cmp - error || fail "the same student has other errors"
+    # What differs from the run of a checkpoint is named.
+    local option
+    for option in "--steps 70:steps 60 where this has steps 70" "--learning-rate 0.25:rate 0.001 to 1e-06 where this has rate 0.25 to 1e-06" \
+        "--features 16:8 features where this has 16 features" "--seed 1:other training data .50 structures." "--huber 0.5:loss .* 0 where this has loss .* 0.5"; do
+        # shellcheck disable=SC2086
+        refused 1 "^mlff: done.checkpoint: is of another run, with ${option#*:}; resume with " $train ${option%%:*}
+    done
     run 0 info student-partial.safetensors
     says 'training.data +50 structures$' && says 'training.error +validation: forces [0-9.]+ meV'
     # A seed that no teacher takes is named.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cmd_label.c: mlff label: energies and forces of structures by a teacher, kept as they come.
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ typedef struct labelling {
     double probe_step;
     uint64_t seed;
     mlff_label_progress last;
+    int64_t n_without_label; // structures in the file that the teacher could not label, in this run or before
 } labelling;
 
 static bool ends_with(const char *text, const char *end)
@@ -53,16 +55,64 @@ static int parse(cli_arguments *arguments, labelling *run)
     return CLI_GOOD;
 }
 
+// Extended XYZ that --resume finds without the file that grows: of a run that ended.
+static bool is_finished_text(const labelling *run)
+{
+    return run->to_text && run->resume && access(run->shard, F_OK) != 0 && access(run->output, F_OK) == 0 &&
+           !base_is_stream(run->output);
+}
+
 // Nothing that is there is written over.
 static mlff_status check_output(const labelling *run)
 {
     if (!run->resume && access(run->shard, F_OK) == 0)
         return mlff_fail(MLFF_ERR_USAGE, "%s: is there already; --resume goes on with it, or give another name", run->shard);
-    if (run->to_text && access(run->shard, F_OK) != 0 && access(run->output, F_OK) == 0 && !base_is_stream(run->output))
+    if (!run->resume && run->to_text && access(run->output, F_OK) == 0 && !base_is_stream(run->output))
         return mlff_fail(MLFF_ERR_USAGE,
                          "%s: is there already, and may hold labels; give another name, or remove it to label again",
                          run->output);
-    return run->to_text ? cli_output_check(run->output) : MLFF_OK;
+    return run->to_text && !is_finished_text(run) ? cli_output_check(run->output) : MLFF_OK;
+}
+
+static bool is_label_of(const mlff_system *labelled, const mlff_system *system)
+{
+    const size_t n = (size_t)system->n_atoms;
+    return labelled->n_atoms == system->n_atoms && labelled->label_forces && isfinite(labelled->label_energy) &&
+           memcmp(labelled->species, system->species, n * sizeof *system->species) == 0 &&
+           memcmp(labelled->positions, system->positions, 3 * n * sizeof *system->positions) == 0 &&
+           memcmp(labelled->cell, system->cell, sizeof system->cell) == 0 &&
+           memcmp(labelled->periodic, system->periodic, sizeof system->periodic) == 0;
+}
+
+// Its structures are those of the samples, in their order, without those that the teacher could not label.
+static mlff_status count_labelled(const labelling *run, const mlff_samples *samples, int64_t *n_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *labelled = NULL;
+    int64_t n = 0;
+    MLFF_TRY(mlff_samples_create(&labelled));
+    MLFF_TRY(mlff_samples_read(labelled, run->output));
+    for (int64_t k = 0; k < mlff_samples_size(samples) && n < mlff_samples_size(labelled); k++)
+        n += is_label_of(mlff_samples_get(labelled, n, NULL), mlff_samples_get(samples, k, NULL));
+    *n_out = n;
+done:
+    mlff_samples_destroy(labelled);
+    return status;
+}
+
+static mlff_status check_finished(labelling *run, const mlff_samples *samples)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_labelled, n = mlff_samples_size(samples);
+    MLFF_TRY(count_labelled(run, samples, &n_labelled));
+    run->last = (mlff_label_progress){.n_done = n, .n_total = n, .n_before = n};
+    if (n_labelled < n)
+        MLFF_FAIL(MLFF_ERR_USAGE,
+                  "%s: is of a run that ended, with labels of %" PRId64 " of the %" PRId64
+                  " structure%s; label the others into another file, or all into -o NAME.labels, which --resume goes on with",
+                  run->output, n_labelled, n, base_plural(n));
+done:
+    return status;
 }
 
 static int show(void *context, const mlff_label_progress *p)
@@ -76,6 +126,7 @@ static int show(void *context, const mlff_label_progress *p)
     return cli_interrupted();
 }
 
+// `teacher`: NULL where nothing was to be done.
 static void print_result(const labelling *run, const mlff_teacher_info *teacher)
 {
     const mlff_label_progress *p = &run->last;
@@ -85,8 +136,8 @@ static void print_result(const labelling *run, const mlff_teacher_info *teacher)
         cli_json json = {.file = stdout};
         cli_json_object(&json, NULL);
         cli_json_text(&json, "output", run->output);
-        cli_json_text(&json, "teacher", teacher->name);
-        cli_json_text(&json, "teacher_sha256", teacher->hash);
+        cli_json_text(&json, "teacher", teacher ? teacher->name : NULL);
+        cli_json_text(&json, "teacher_sha256", teacher ? teacher->hash : NULL);
         cli_json_int(&json, "n_structures", p->n_total);
         cli_json_int(&json, "n_before", p->n_before);
         cli_json_int(&json, "n_labelled", n_new - p->n_failed);
@@ -96,10 +147,16 @@ static void print_result(const labelling *run, const mlff_teacher_info *teacher)
         cli_json_end(&json, '}');
         return;
     }
-    cli_print("%s: %" PRId64 " structure%s labelled by %s in %.1f s (%.0f labels/s)", run->output, n_new - p->n_failed,
-              base_plural(n_new - p->n_failed), teacher->description, p->elapsed_s, rate);
-    if (p->n_before > 0) printf(", %" PRId64 " were there", p->n_before);
-    if (p->n_failed > 0) printf(", %" PRId64 " failed and are left out", p->n_failed);
+    if (n_new == 0) {
+        cli_print("%s: nothing to do, %s %" PRId64 " structure%s %s done before", run->output, p->n_total == 1 ? "the" : "all",
+                  p->n_total, base_plural(p->n_total), p->n_total == 1 ? "was" : "were");
+        if (run->n_without_label > 0) printf(", %" PRId64 " in the file could not be labelled", run->n_without_label);
+    } else {
+        cli_print("%s: %" PRId64 " structure%s labelled by %s in %.1f s (%.0f labels/s)", run->output, n_new - p->n_failed,
+                  base_plural(n_new - p->n_failed), teacher->description, p->elapsed_s, rate);
+        if (p->n_before > 0) printf(", %" PRId64 " were there", p->n_before);
+        if (p->n_failed > 0) printf(", %" PRId64 " failed and are left out", p->n_failed);
+    }
     cli_print("; train on them: mlff train %s -o STUDENT.safetensors\n", run->output);
 }
 
@@ -116,6 +173,9 @@ static mlff_status label(labelling *run, mlff_teacher *teacher, const mlff_sampl
     if (status == MLFF_ERR_INTERRUPTED) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
     if (status == MLFF_ERR_IO) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
     MLFF_TRY(status);
+    mlff_shard_info held;
+    mlff_shard_info_get(shard, &held);
+    run->n_without_label = held.n_failed;
     if (run->last.n_total == run->last.n_failed)
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: the teacher could not label any structure", run->output);
     if (run->to_text) { // before the lock ends: another process may wait for it
@@ -149,6 +209,11 @@ static int run_label(cli_arguments *arguments)
     MLFF_TRY(check_output(&run));
     MLFF_TRY(mlff_samples_create(&samples));
     for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(mlff_samples_read(samples, arguments->positional[k]));
+    if (is_finished_text(&run)) {
+        MLFF_TRY(check_finished(&run, samples));
+        print_result(&run, NULL);
+        goto done;
+    }
     exit_status = cli_teacher_open(arguments, arguments->positional[0], &teacher);
     if (exit_status != CLI_GOOD) goto done;
     mlff_teacher_info_get(teacher, &info);
@@ -171,7 +236,8 @@ const cli_command label_command = {
     "or a crash; the file is then the same as without it. The file holds the SHA-256 of its teacher and refuses another.\n"
     "A structure that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted.\n"
     "Energies and forces far beyond all others, which mlff train refuses, are kept, and a warning counts them. With\n"
-    "-o NAME.extxyz the labels are converted to extended XYZ at the end; until then they are in NAME.extxyz.labels.",
+    "-o NAME.extxyz the labels are converted to extended XYZ at the end; until then they are in NAME.extxyz.labels. --resume\n"
+    "of labels that are whole changes nothing, exit status 0.",
     .examples = "mlff label xtb:gfn2 samples.extxyz -o samples.labels\n"
                 "mlff label xtb:gfn2 samples.extxyz -o samples.labels --resume\n"
                 "mlff label fennol-ani2x samples.extxyz -o samples.labels --hvp 2\n"

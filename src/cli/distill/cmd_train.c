@@ -66,10 +66,10 @@ typedef struct training {
     double split, largest_force;
     int64_t epochs;
     bool to_json;
-    mlff_training_errors errors; // of the best weights
-    char best[PATH_MAX];         // of --checkpoint: the best model so far
-    base_output reserve;         // space for the student
-    bool history_failed;
+    mlff_training_errors errors;    // of the best weights
+    char best[PATH_MAX];            // of --checkpoint: the best model so far
+    base_output reserve;            // space for the student
+    bool history_failed, has_steps; // has_steps: of this run, beyond those of a checkpoint
     int64_t best_step;
 } training;
 
@@ -264,6 +264,7 @@ static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
     char text[96], elements[96];
+    run->has_steps = true;
     run->best_step = p->best_step;
     run->history_failed = p->history_failed;
     mlff_element_errors_text(p->element_force_mae, elements);
@@ -297,6 +298,9 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
         return;
     }
     char text[96];
+    if (!run->has_steps)
+        cli_print("nothing to do: %s is at the end of this training, step %" PRId64 "; its student is written again\n",
+                  run->fit.checkpoint, mlff_trainer_step(trainer));
     cli_print("%s: %" PRId64 " structure%s trained, %" PRId64 " validated: %s (mean absolute)\n", run->output, n_train,
               base_plural(n_train), e->n_frames, mlff_training_errors_text(e, text));
 }

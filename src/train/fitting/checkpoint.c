@@ -4,6 +4,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/model.h"
@@ -40,6 +41,39 @@ static void describe_run(const mlff_trainer *t, base_text *text)
     if (o->optimizer == MLFF_SOAP) base_text_add(text, "SOAP %d %a, ", o->soap_interval, o->soap_decay);
     base_text_add(text, "AdamW %a %a %a %a, clip %a, average %a", o->beta1, o->beta2, o->epsilon, o->weight_decay, o->clip,
                   o->average);
+}
+
+// A part of that text, up to the next separator, for people: numbers in decimal, no hash.
+static size_t read_part(const char *text, char *shown, size_t bytes)
+{
+    size_t length = strcspn(text, ";,"), used = 0;
+    while (text[length] == ',' && text[length + 1] != ' ') length += 1 + strcspn(text + length + 1, ";,");
+    shown[0] = 0;
+    for (size_t at = 0; at < length && used < bytes - 1;) {
+        const size_t n = strcspn(text + at, " ;,"), n_word = at + n < length ? n : length - at;
+        char word[64], *end = word;
+        snprintf(word, sizeof word, "%.*s", (int)n_word, text + at);
+        const double value = strtod(word, &end);
+        const bool is_number = *end == 0 && strchr(word, 'x') && strchr(word, 'p');
+        const bool is_hash = n_word == 16 && strspn(word, "0123456789abcdef") == 16;
+        if (is_number)
+            used += (size_t)base_format(shown + used, bytes - used, "%s%.6g", used ? " " : "", value);
+        else if (!is_hash && n_word > 0)
+            used += (size_t)snprintf(shown + used, bytes - used, "%s%s", used ? " " : "", word);
+        at += n_word + 1;
+    }
+    while (text[length] == ';' || text[length] == ',' || text[length] == ' ') length++;
+    return length;
+}
+
+// The first part of two descriptions of runs that is not the same in both: "steps 20", "steps 40".
+static void find_difference(const char *saved, const char *asked, char was[96], char is[96])
+{
+    for (size_t n_saved = 0, n_asked = 0; *saved || *asked; saved += n_saved, asked += n_asked) {
+        n_saved = read_part(saved, was, 96);
+        n_asked = read_part(asked, is, 96);
+        if (n_saved != n_asked || strncmp(saved, asked, n_saved) != 0) return;
+    }
 }
 
 static uint64_t checksum(const model_weights *state)
@@ -169,10 +203,19 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
     if (!format || strcmp(format, "mlff-checkpoint") != 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a training checkpoint", path);
     describe_run(t, &run);
     MLFF_TRY(run.status);
-    if (!saved || strcmp(saved, run.text) != 0)
+    if (!saved || strcmp(saved, run.text) != 0) {
+        char was[96], is[96];
+        find_difference(saved ? saved : "", run.text, was, is);
+        if (strcmp(was, is) == 0) // but for the hash
+            MLFF_FAIL(
+                MLFF_ERR_VALUE,
+                "%s: is of another run, with other training data (%s); resume with those and the seed it was begun with, or "
+                "begin again",
+                path, was);
         MLFF_FAIL(MLFF_ERR_VALUE,
-                  "%s: is of another run (model, data or options differ); resume with those it was begun with, or begin again",
-                  path);
+                  "%s: is of another run, with %s where this has %s; resume with what it was begun with, or begin again", path,
+                  was, is);
+    }
     if (t->best_by[0] && best_by && strcmp(best_by, t->best_by) != 0)
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "%s: is of a run with other structures for validation, which choose its best weights; resume with those it was "
