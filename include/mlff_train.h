@@ -255,6 +255,24 @@ MLFF_API mlff_status mlff_model_training_data(const mlff_model *model, const cha
 MLFF_API mlff_status mlff_trainer_save(mlff_trainer *trainer, const char *path);
 MLFF_API mlff_status mlff_trainer_restore(mlff_trainer *trainer, const char *path);
 
+/* What a checkpoint says of its training. */
+typedef struct mlff_checkpoint_info {
+    size_t struct_size;        /* set by the caller; no more than this is written */
+    char model[256];           /* one line: "PaiNN, 64 features, 2 layers, …" */
+    int64_t n_parameters;      /* trainable ones */
+    int64_t n_structures;      /* trained on */
+    int64_t step, n_steps;     /* made, and in all */
+    int64_t best_step;         /* of the best weights so far; 0: none yet */
+    mlff_training_errors best; /* of these on the validation structures */
+    double learning_rate;      /* the highest */
+    double elapsed_s;          /* of all steps; 0 where the file does not say it */
+    int batch_size;
+    uint64_t seed;
+    mlff_trainer_optimizer optimizer;
+} mlff_checkpoint_info;
+/* Fails with MLFF_ERR_UNSUPPORTED for what is no checkpoint of a training, MLFF_ERR_FORMAT for a damaged one, MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_checkpoint_info_get(const char *path, mlff_checkpoint_info *info_out);
+
 /* ---- a whole run: validation, best weights, checkpoints, history ------------------------------ */
 
 /* What a run reports, at each validation and about twice a second between (validated = 0: errors are those of before). */

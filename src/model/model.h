@@ -37,6 +37,9 @@ typedef struct model_weights {
     size_t n_keys, key_capacity;
 } model_weights;
 
+/* The metadata `format` of a checkpoint of a training (train/fitting/checkpoint.c), which is no model. */
+#define MODEL_CHECKPOINT_FORMAT "mlff-checkpoint"
+
 void weights_free(model_weights *weights);
 /* Adds an empty (zero) tensor and returns it, or NULL (error text set). */
 model_tensor *weights_add(model_weights *weights, const char *name, int is_double, int n_dimensions, const int64_t *shape);

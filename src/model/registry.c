@@ -148,6 +148,12 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
     char known[256];
     const char *format = weights_get(&model->file, "format");
     const char *architecture = weights_get(&model->file, "architecture");
+    if (format && strcmp(format, MODEL_CHECKPOINT_FORMAT) == 0)
+        MLFF_FAIL(
+            MLFF_ERR_FORMAT,
+            "%s: is a checkpoint of a training, not a model; mlff info tells of it, and its best student so far is beside it, "
+            "a file that ends in .best.safetensors",
+            path);
     if (!format || strcmp(format, "mlff") != 0 || !architecture)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata is not that of a model file; make one with: mlff import", path);
     const model_architecture *found = model_architecture_find(architecture);

@@ -332,6 +332,21 @@ test_train_interrupted() {
         # shellcheck disable=SC2086
         refused 1 "^mlff: done.checkpoint: is of another run, with ${option#*:}; resume with " $train ${option%%:*}
     done
+    # What a checkpoint is: no model.
+    refused 1 'done.checkpoint: is a checkpoint of a training, not a model; mlff info tells of it' eval done.checkpoint labels.extxyz
+    run 0 info done.checkpoint
+    says '^  student +PaiNN, 8 features, 1 layer, .*, silu; [0-9]+ parameters$' && says '^  training data +50 structures$'
+    says '^  step +60 of 60, its end, in ' && says '^  errors +forces [0-9.]+ meV/Å, energy .*10 structures for validation, step [0-9]+\)$'
+    says '^  best student +done.checkpoint.best.safetensors' && says '^  goes on +mlff train … --checkpoint done.checkpoint, with the options'
+    run 0 info run.checkpoint --json
+    is "$(value out n_steps)" 100000000 "steps of the training that was interrupted"
+    [ "$(value out step)" -ge 100 ] && [ "$(value out best_step)" -ge 100 ] || fail "steps of the training that was interrupted"
+    is "$(value out best_student)" run.checkpoint.best.safetensors "best student"
+    mkdir folder && cp done.checkpoint folder/student.checkpoint && touch folder/made-with.json
+    run 0 info folder/student.checkpoint
+    says '^  goes on +mlff distill --resume -o folder$'
+    dd if=/dev/zero of=done.checkpoint bs=1 seek=9000 count=8 conv=notrunc 2>/dev/null
+    refused 1 'done.checkpoint: its checksum does not match its content' info done.checkpoint
     run 0 info student-partial.safetensors
     says 'training.data +50 structures$' && says 'training.error +validation: forces [0-9.]+ meV'
     # A seed that no teacher takes is named.

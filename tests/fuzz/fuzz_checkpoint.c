@@ -60,5 +60,10 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
     fuzz_demand_text(status);
     if (status != MLFF_OK) fuzz_demand(mlff_trainer_step(trainer) == step, "a checkpoint that is refused changes nothing");
     fuzz_demand(mlff_trainer_step(trainer) >= 0 && mlff_trainer_step(trainer) <= 10, "the step is one of the run");
+    mlff_checkpoint_info info = {.struct_size = sizeof info};
+    const mlff_status told = mlff_checkpoint_info_get(path, &info);
+    fuzz_demand_text(told);
+    fuzz_demand(status != MLFF_OK || (told == MLFF_OK && info.step == mlff_trainer_step(trainer)),
+                "what is gone on from is told");
     return 0;
 }

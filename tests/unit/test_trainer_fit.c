@@ -282,6 +282,17 @@ static void test_checkpoints_are_checked(void **state)
     assert_int_equal(mlff_trainer_save(trainer, path), MLFF_OK);
     assert_int_equal(mlff_trainer_restore(trainer, path), MLFF_OK);
     assert_int_equal(mlff_trainer_step(trainer), 3);
+    mlff_checkpoint_info told = {.struct_size = sizeof told};
+    assert_int_equal(mlff_checkpoint_info_get(path, &told), MLFF_OK);
+    assert_int_equal(told.step, 3);
+    assert_int_equal(told.n_steps, options.n_steps);
+    assert_int_equal(told.seed, options.seed);
+    assert_int_equal(told.batch_size, options.batch_size);
+    assert_int_equal(told.n_structures, mlff_dataset_size(data));
+    assert_true(told.learning_rate == options.learning_rate && told.best_step == 0 && told.best.n_frames == 0);
+    assert_non_null(strstr(told.model, "PaiNN, "));
+    told.struct_size = 2 * sizeof told;
+    assert_refused(mlff_checkpoint_info_get(path, &told), MLFF_ERR_USAGE, "struct_size");
 
     // What a run is known by keeps its bytes, or older checkpoints are refused: one layer is "1 layers" there.
     mlff_model *flat = make_model_of("8", "1", "1");

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 // cmd_info.c: mlff info: what a model file holds, and how exact each precision is.
+#include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
+#include "mlff_train.h"
 
 static const cli_option options[] = {
     {"precisions", 0, NULL, "measure each precision's force error against float64, on the CPU and on a GPU if there is one"},
@@ -253,6 +257,92 @@ static void print_json(const mlff_model *model, const mlff_model_info *info, con
     cli_json_end(&json, '}');
 }
 
+// ---- a checkpoint of a training ---------------------------------------------------------------------------------------
+
+// The best student so far is beside its checkpoint: of mlff train run.checkpoint.best.safetensors, of mlff distill
+// student.best.safetensors.
+static bool find_best(const char *path, char best[PATH_MAX])
+{
+    static const char suffix[] = ".best.safetensors";
+    const char *dot = strrchr(path, '.');
+    if (snprintf(best, PATH_MAX, "%s%s", path, suffix) < PATH_MAX && access(best, F_OK) == 0) return true;
+    return dot && !strchr(dot, '/') && snprintf(best, PATH_MAX, "%.*s%s", (int)(dot - path), path, suffix) < PATH_MAX &&
+           access(best, F_OK) == 0;
+}
+
+// The folder of the run of mlff distill that the checkpoint is in; false where it is in none.
+static bool find_run(const char *path, char folder[PATH_MAX])
+{
+    char made_with[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, PATH_MAX, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    return snprintf(made_with, sizeof made_with, "%s/made-with.json", folder) < PATH_MAX && access(made_with, F_OK) == 0;
+}
+
+static void print_checkpoint(const mlff_checkpoint_info *info, const char *path)
+{
+    char errors[96], best[PATH_MAX], folder[PATH_MAX];
+    const bool ended = info->step == info->n_steps;
+    cli_print("%s\n", path);
+    puts("  kind             checkpoint of a training, from which it goes on; not a model");
+    cli_print("  student          %s; %" PRId64 " parameters\n", info->model, info->n_parameters);
+    printf("  training data    %" PRId64 " structure%s\n", info->n_structures, base_plural(info->n_structures));
+    printf("  settings         seed %" PRIu64 ", batch %d, learning rate %g, %s\n", info->seed, info->batch_size,
+           info->learning_rate, info->optimizer == MLFF_SOAP ? "soap" : "adamw");
+    printf("  step             %" PRId64 " of %" PRId64 "%s", info->step, info->n_steps, ended ? ", its end" : "");
+    if (info->elapsed_s > 0) printf(", in %.3g s", info->elapsed_s);
+    if (info->best_step > 0)
+        printf("\n  errors           %s (mean absolute, %" PRId64 " structure%s for validation, step %" PRId64 ")\n",
+               mlff_training_errors_text(&info->best, errors), info->best.n_frames, base_plural(info->best.n_frames),
+               info->best_step);
+    else
+        puts("\n  errors           none yet: before the first validation");
+    if (find_best(path, best)) cli_print("  best student     %s, a model for mlff md, eval, verdict\n", best);
+    if (find_run(path, folder))
+        cli_print("  goes on          mlff distill --resume -o %s\n", folder);
+    else
+        cli_print("  goes on          mlff train … --checkpoint %s, with the options that it was begun with%s\n", path,
+                  ended ? "; its student is written again" : "");
+}
+
+static void print_checkpoint_json(const mlff_checkpoint_info *info, const char *path)
+{
+    cli_json json = {.file = stdout};
+    char best[PATH_MAX];
+    cli_json_object(&json, NULL);
+    cli_json_text(&json, "path", path);
+    cli_json_text(&json, "kind", "checkpoint");
+    cli_json_text(&json, "student", info->model);
+    cli_json_int(&json, "n_parameters", info->n_parameters);
+    cli_json_int(&json, "training_structures", info->n_structures);
+    cli_json_int(&json, "seed", (int64_t)info->seed);
+    cli_json_int(&json, "batch", info->batch_size);
+    cli_json_number(&json, "learning_rate", info->learning_rate);
+    cli_json_text(&json, "optimizer", info->optimizer == MLFF_SOAP ? "soap" : "adamw");
+    cli_json_int(&json, "step", info->step);
+    cli_json_int(&json, "n_steps", info->n_steps);
+    cli_json_number(&json, "elapsed_s", info->elapsed_s);
+    cli_json_int(&json, "best_step", info->best_step);
+    cli_json_int(&json, "validation_structures", info->best.n_frames);
+    cli_json_number(&json, "energy_mae_ev_per_atom", info->best.energy_mae);
+    cli_json_number(&json, "force_mae_ev_per_angstrom", info->best.force_mae);
+    cli_json_number(&json, "stress_mae_ev_per_angstrom3", info->best.stress_mae);
+    cli_json_text(&json, "best_student", find_best(path, best) ? best : NULL);
+    cli_json_end(&json, '}');
+}
+
+// Of a file that is no model, as the last error says.
+static int tell_checkpoint(const char *path, bool to_json)
+{
+    char error[1200];
+    mlff_checkpoint_info info = {.struct_size = sizeof info};
+    snprintf(error, sizeof error, "%s", mlff_last_error());
+    mlff_status status = mlff_checkpoint_info_get(path, &info);
+    if (status == MLFF_OK) (to_json ? print_checkpoint_json : print_checkpoint)(&info, path);
+    if (status == MLFF_ERR_UNSUPPORTED) status = mlff_fail(MLFF_ERR_FORMAT, "%s", error);
+    return cli_exit(status);
+}
+
 static int run(cli_arguments *arguments)
 {
     const char *path = arguments->positional[0], *system = cli_text(arguments, "system", NULL);
@@ -261,6 +351,7 @@ static int run(cli_arguments *arguments)
     measurement m = {0};
     if (system && !precisions) return cli_usage_error(arguments, "--system needs --precisions");
     mlff_status status = mlff_model_load(path, &model);
+    if (status == MLFF_ERR_FORMAT && !precisions) return tell_checkpoint(path, cli_given(arguments, "json"));
     if (status == MLFF_OK) {
         mlff_model_info info;
         mlff_model_info_get(model, &info);
@@ -278,6 +369,7 @@ const cli_command info_command = {
     .name = "info",
     .summary = "what a model file holds",
     .usage = "MODEL [--precisions [--system NAME]] [--json]",
+    .details = "Of a checkpoint of mlff train or distill: the training, its step and errors, and how it goes on.",
     .examples = "mlff info ethanol.safetensors\n"
                 "mlff info ethanol.safetensors --precisions\n"
                 "mlff info ethanol.safetensors --json",

@@ -158,7 +158,7 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     describe_run(t, &run);
     MLFF_TRY(run.status);
     MLFF_TRY(weights_check_finite(&state, path));
-    MLFF_TRY(weights_set(&state, "format", "mlff-checkpoint"));
+    MLFF_TRY(weights_set(&state, "format", MODEL_CHECKPOINT_FORMAT));
     MLFF_TRY(weights_set(&state, "run", "%s", run.text));
     MLFF_TRY(weights_set(&state, "step", "%" PRId64, t->step));
     MLFF_TRY(weights_set(&state, "plateau_scale", "%.17g", t->plateau_scale));
@@ -193,14 +193,28 @@ static mlff_status number_of(const model_weights *state, const char *path, const
     return MLFF_OK;
 }
 
+static mlff_status check_format(const char *path, const model_weights *state)
+{
+    const char *format = weights_get(state, "format");
+    if (format && strcmp(format, MODEL_CHECKPOINT_FORMAT) == 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_FORMAT, "%s: not a training checkpoint", path);
+}
+
+static mlff_status check_sum(const char *path, const model_weights *state)
+{
+    char sum[32];
+    const char *said = weights_get(state, "checksum");
+    snprintf(sum, sizeof sum, "%016" PRIx64, checksum(state));
+    if (said && strcmp(said, sum) == 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_FORMAT, "%s: its checksum does not match its content: the file is damaged", path);
+}
+
 static mlff_status check_run(const mlff_trainer *t, const char *path, const model_weights *state)
 {
     mlff_status status = MLFF_OK;
-    char sum[32];
     base_text run = {0};
-    const char *format = weights_get(state, "format"), *saved = weights_get(state, "run"), *said = weights_get(state, "checksum"),
-               *best_by = weights_get(state, "best_by");
-    if (!format || strcmp(format, "mlff-checkpoint") != 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a training checkpoint", path);
+    const char *saved = weights_get(state, "run"), *best_by = weights_get(state, "best_by");
+    MLFF_TRY(check_format(path, state));
     describe_run(t, &run);
     MLFF_TRY(run.status);
     if (!saved || strcmp(saved, run.text) != 0) {
@@ -226,9 +240,7 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
         if (!tensor || !tensor->is_double || tensor->n_elements != train_vector_size(t->backend, (enum train_vector)v))
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its tensor \"%s\" is missing or has another size", path, vector_names[v]);
     }
-    snprintf(sum, sizeof sum, "%016" PRIx64, checksum(state));
-    if (!said || strcmp(said, sum) != 0)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its checksum does not match its content: the file is damaged", path);
+    MLFF_TRY(check_sum(path, state));
 done:
     base_text_free(&run);
     return status;
@@ -263,6 +275,59 @@ mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
     t->plateau_waited = (int)waited;
     t->best = best;
     t->best_step = (int64_t)best_step;
+done:
+    weights_free(&state);
+    return status;
+}
+
+// ---- what a checkpoint says of its training
+
+// The parts of describe_run that people want to know; false where one is missing.
+static bool read_run(const char *run, mlff_checkpoint_info *info)
+{
+    const char *end = run ? strstr(run, "; ") : NULL, *seed = end ? strstr(end, "; seed ") : NULL,
+               *rate = seed ? strstr(seed, "; rate ") : NULL;
+    if (!rate) return false;
+    snprintf(info->model, sizeof info->model, "%.*s", (int)(end - run), run);
+    info->model[base_whole_length(info->model, sizeof info->model)] = 0;
+    char *one = strstr(info->model, ", 1 layers,"), *untrained = strstr(info->model, ", untrained"); // as it is written there
+    if (untrained) *untrained = 0;
+    if (one) memmove(one + strlen(", 1 layer"), one + strlen(", 1 layers"), strlen(one + strlen(", 1 layers")) + 1);
+    info->optimizer = strstr(rate, "; SOAP ") || strstr(rate, ", SOAP ") ? MLFF_SOAP : MLFF_ADAMW;
+    locale_t callers = uselocale(base_c_locale());
+    const int n_read =
+        sscanf(end, "; %" SCNd64 " parameters; %" SCNd64, &info->n_parameters, &info->n_structures) +
+        sscanf(seed, "; seed %" SCNu64 ", batch %d, steps %" SCNd64, &info->seed, &info->batch_size, &info->n_steps) +
+        sscanf(rate, "; rate %la", &info->learning_rate);
+    uselocale(callers);
+    return n_read == 6;
+}
+
+mlff_status mlff_checkpoint_info_get(const char *path, mlff_checkpoint_info *info_out)
+{
+    mlff_status status = MLFF_OK;
+    model_weights state = {0};
+    double step, best_step;
+    mlff_checkpoint_info info = {0};
+    if (!path || !info_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_checkpoint_info_get: path and info_out must be given");
+    info.struct_size = info_out->struct_size;
+    if (info.struct_size < sizeof info.struct_size || info.struct_size > sizeof info)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_checkpoint_info_get: struct_size is %zu; set it to sizeof(mlff_checkpoint_info)",
+                         info.struct_size);
+    status = weights_read(path, &state);
+    if (status == MLFF_OK) status = check_format(path, &state);
+    if (status == MLFF_ERR_FORMAT) status = mlff_fail(MLFF_ERR_UNSUPPORTED, "%s", mlff_last_error());
+    MLFF_TRY(status);
+    MLFF_TRY(check_sum(path, &state));
+    if (!read_run(weights_get(&state, "run"), &info))
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its description of the run is not readable: not a checkpoint this program wrote", path);
+    MLFF_TRY(number_of(&state, path, "step", 0, (double)info.n_steps, &step));
+    MLFF_TRY(number_of(&state, path, "best_step", 0, (double)info.n_steps, &best_step));
+    MLFF_TRY(read_best(&state, path, &info.best));
+    if (weights_get(&state, "elapsed_s")) MLFF_TRY(number_of(&state, path, "elapsed_s", 0, 1e15, &info.elapsed_s));
+    info.step = (int64_t)step;
+    info.best_step = (int64_t)best_step;
+    memcpy(info_out, &info, info.struct_size); // a caller built with an earlier header has less room
 done:
     weights_free(&state);
     return status;
