@@ -10,13 +10,15 @@ import unittest
 
 import numpy as np
 from ase import Atoms
+from ase.calculators.calculator import Calculator
 
 import support
 from mlff_distiller.analysis import analyze, vibrations
+from mlff_distiller.cuda.md_profiler import MDProfiler
 from mlff_distiller.distill import Dataset, Teacher, label, sample, select
 from mlff_distiller.dynamics import Dynamics, Replicas
 from mlff_distiller.engine import Evaluator, Model
-from mlff_distiller.errors import MlffError, MlffFormatError, MlffUsageError
+from mlff_distiller.errors import MlffError, MlffFormatError, MlffUsageError, MlffValueError
 from mlff_distiller.models import StudentCalculator
 from mlff_distiller.relaxation import relax
 from mlff_distiller.training import Trainer, distill, read_history
@@ -58,6 +60,55 @@ class Hostile(unittest.TestCase):
             self.refused(self.evaluator.compute, n, p, charges=wrong)
             self.refused(self.evaluator.compute, n, p, spins=wrong)
         self.refused(self.evaluator.compute_on_device, n, p)
+
+    def test_masked_arrays(self):
+        """Numbers below a mask mean nothing; an array of numpy.ma without masked entries is one like others."""
+
+        def masked(array, at=1):
+            out = np.ma.array(array, copy=True)
+            out[at] = np.ma.masked
+            return out
+
+        n, p = self.atoms.numbers, self.atoms.positions
+        whole = self.evaluator.compute(n, p)["forces"]
+        given = self.evaluator.compute(np.ma.array(n), np.ma.array(p), charges=np.ma.array([0.0]))["forces"]
+        self.assertTrue((given == whole).all())
+        held = self.atoms.copy()
+        held.arrays["positions"] = masked(p, (1, 2))
+        heavy = self.atoms.copy()
+        heavy.set_masses(heavy.get_masses())
+        heavy.arrays["masses"] = masked(heavy.arrays["masses"])
+
+        class Lacking(Calculator):  # whose forces have a gap
+            implemented_properties = ["energy", "forces"]
+
+            def calculate(self, atoms=None, properties=(), system_changes=()):
+                super().calculate(atoms, properties, system_changes)
+                self.results = {"energy": 0.0, "forces": masked(whole)}
+
+        gap = self.atoms.copy()
+        gap.calc = Lacking()
+        gap.get_potential_energy()
+        for what, function, arguments, named in (
+            ("numbers: 1 of 9", self.evaluator.compute, (masked(n), p), {}),
+            ("positions: 3 of 27", self.evaluator.compute, (n, masked(p)), {}),
+            ("positions: 1 of 3", self.evaluator.compute, (n, [*p[:8], masked(p[8])]), {}),
+            ("positions: 1 of 27", StudentCalculator(self.model, device="cpu").get_potential_energy, (held,), {}),
+            ("positions: 1 of 27", Dataset().add, (held, 1.0), {}),
+            ("masses: 1 of 9", Dynamics, (heavy, self.model), {"device": "cpu"}),
+            ("cells: 3 of 9", self.evaluator.compute, (n, p), {"cells": masked(np.eye(3) * 20), "periodic": [True] * 3}),
+            ("periodic: 1 of 3", self.evaluator.compute, (n, p), {"cells": np.eye(3) * 20, "periodic": masked([True] * 3)}),
+            ("charges: 1 of 1", self.evaluator.compute, (n, p), {"charges": masked([0.0], 0)}),
+            ("first_atom: 1 of 2", self.evaluator.compute, (n, p), {"first_atom": masked([0, 9])}),
+            ("forces: 3 of 27", Dataset().add, (self.atoms, 1.0, masked(whole)), {}),
+            ("forces: 3 of 27", Dataset().add, (gap,), {}),
+            ("stress: 1 of 6", Dataset().add, (self.atoms, 1.0, whole, masked(np.zeros(6))), {}),
+            ("temperature: 1 of 2", Replicas, ([self.atoms] * 2, self.model), {"temperature": masked([300.0, 400.0]), "device": "cpu"}),
+            ("Lacking gave forces: 3 of 27", MDProfiler("cpu", warmup_steps=0).profile_calculator, (gap.calc, [self.atoms] * 2), {}),
+        ):
+            with self.subTest(what):
+                with self.assertRaisesRegex((MlffUsageError, MlffValueError), f"^{what} numbers are masked; fill them in .*, or leave them out"):
+                    function(*arguments, **named)
 
     def test_models(self):
         for path in (None, 3, "", "\0abc", "/", "/proc/self/mem", "/dev/null", "/dev/zero", "a" * 100000, "\ud800"):

@@ -42,6 +42,15 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
 
 
+def unmasked(value: Any, name: str) -> Any:
+    """`value`, unless entries of it are masked (numpy.ma): NumPy would take the numbers below the mask, which mean nothing."""
+    for part in (value,) if isinstance(value, np.ndarray) else value if isinstance(value, (list, tuple)) else ():
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            n = int(np.ma.getmaskarray(part).sum())
+            raise MlffUsageError(f"{name}: {n} of {part.size} numbers are masked; fill them in (filled), or leave them out (compressed)")
+    return value
+
+
 def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
     """`value` as a C-contiguous NumPy array of the dtype in native byte order; no copy where it is one already."""
     if not isinstance(value, np.ndarray):
@@ -49,6 +58,7 @@ def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt
             raise MlffUsageError(f"{name}: it is on a GPU; compute_on_device takes it without a copy, or bring it to the host first")
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             value = np.from_dlpack(value)
+    value = unmasked(value, name)
     try:
         array = np.asarray(value)
     except ValueError as problem:  # rows of different lengths

@@ -408,7 +408,7 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool 
     address = out.value or 0
     system = s.mlff_system.from_address(address)
     ctypes.memmove(system.species, numbers.ctypes.data, numbers.nbytes)
-    doubles(system.positions, (n, 3))[:] = atoms.positions
+    doubles(system.positions, (n, 3))[:] = host_array(atoms.positions, np.float64, (n, 3), "positions")
     system.cell[:] = [float(x) for x in np.asarray(atoms.cell[:]).ravel()]
     system.periodic[:] = [int(flag) for flag in atoms.pbc]
     system.label_energy = float(index)
@@ -417,10 +417,10 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool 
         from ase.units import fs
 
         lib.core.mlff_system_add_masses(address)
-        doubles(system.masses, n)[:] = atoms.get_masses()
+        doubles(system.masses, n)[:] = host_array(atoms.get_masses(), np.float64, (n,), "masses")
         if atoms.has("momenta"):
             lib.core.mlff_system_add_velocities(address)
-            doubles(system.velocities, (n, 3))[:] = atoms.get_velocities() * fs
+            doubles(system.velocities, (n, 3))[:] = host_array(atoms.get_velocities(), np.float64, (n, 3), "velocities") * fs
     if (motion or fixed) and atoms.constraints:
         from ase.constraints import FixAtoms
 

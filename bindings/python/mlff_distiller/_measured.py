@@ -15,6 +15,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 
 from . import _library as lib
 from . import _structs as s
+from ._arrays import unmasked
 from ._bridge import MASKS, doubles
 from .errors import MlffUsageError, MlffValueError
 
@@ -80,15 +81,17 @@ class CalculatorStep:
             kind = "forces"
             if forces:
                 n = len(atoms)
-                given = results["forces"]
+                given = unmasked(results["forces"], kind)
                 self._forces[:n] = given
                 if getattr(given, "shape", None) != (n, 3) and np.shape(given) != (n, 3):  # NumPy repeats what is smaller
                     raise ValueError
                 ctypes.memmove(forces, self._forces.ctypes.data, 24 * n)
             kind = "stress"
             if stress:
-                values = np.asarray(results["stress"], dtype=np.float64)
+                values = np.asarray(unmasked(results["stress"], kind), dtype=np.float64)
                 doubles(stress, 6)[:] = values if values.shape == (6,) else values.reshape(3, 3).flat[[0, 4, 8, 5, 2, 1]]
+        except MlffUsageError as error:
+            raise MlffValueError(f"{type(self.calculator).__name__} gave {error}") from None
         except (TypeError, ValueError) as error:
             raise self._misshapen(kind, results[kind], len(atoms)) from error
         if self.inner_ns is not None:

@@ -234,7 +234,7 @@ def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label
     row.forces = forces.ctypes.data
     row.stress[0] = np.nan
     if stress and all(atoms.pbc):
-        row.stress[:] = [float(x) for x in work.get_stress(apply_constraint=False)]
+        row.stress[:] = host_array(work.get_stress(apply_constraint=False), np.float64, (6,), "stress").tolist()
         if not np.isfinite(row.stress[:]).all():
             raise ValueError("a stress that is not finite")
     if not (np.isfinite(row.energy) and np.isfinite(forces).all()):

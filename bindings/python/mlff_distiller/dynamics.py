@@ -24,6 +24,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
+from ._arrays import unmasked
 from ._bridge import doubles, in_pieces, system_from_atoms, warn_of_constraints
 from ._handles import Handle, exclusive
 from ._numbers import count_text
@@ -317,7 +318,7 @@ class Replicas:
         ramp: tuple[float, int] | None = None,
     ) -> None:
         n = len(atoms)
-        kelvin = np.atleast_1d(np.asarray(temperature, dtype=float)).tolist()
+        kelvin = np.atleast_1d(np.asarray(unmasked(temperature, "temperature"), dtype=float)).tolist()
         if len(kelvin) not in (1, n):
             raise MlffUsageError(f"temperature: {len(kelvin)} of them for {count_text(n, 'replica')}; give one, or one for each")
         kelvin = kelvin * n if len(kelvin) == 1 else kelvin

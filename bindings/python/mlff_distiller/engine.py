@@ -31,7 +31,7 @@ import numpy.typing as npt
 from . import _frameworks as frameworks
 from . import _library as lib
 from . import _structs as s
-from ._arrays import device_array, host_array, new_like
+from ._arrays import device_array, host_array, new_like, unmasked
 from ._devices import Device, gpu_problem, parse_device, parse_devices
 from ._handles import Handle
 from ._values import text_bytes
@@ -218,10 +218,15 @@ def _text(value: bytes | None) -> str:
 
 def _blocks(value: Any, shape: tuple[int, ...], name: str) -> Array:
     """`value` as [n_systems] blocks of a shape."""
-    array = np.asarray(value)
+    array = np.asarray(unmasked(value, name))
     if array.size % int(np.prod(shape)):
         raise MlffUsageError(f"{name}: shape {array.shape}, {shape} for each system is needed")
     return np.reshape(array, (-1, *shape))
+
+
+def _flags(periodic: Any, n_systems: int) -> Array:
+    flags = _blocks(np.asarray(unmasked(periodic, "periodic"), dtype=bool), (3,), "periodic")
+    return host_array(flags, np.uint8, (n_systems, 3), "periodic")
 
 
 def _first_atoms(value: Any, n_atoms: int) -> npt.NDArray[np.int32]:
@@ -235,7 +240,7 @@ def _first_atoms(value: Any, n_atoms: int) -> npt.NDArray[np.int32]:
 def _conditions(charges: Any, spins: Any, n_systems: int) -> list[Array | None]:
     """Charges and spins as arrays of the systems, or None where not given."""
     return [
-        None if value is None else host_array(np.atleast_1d(value), np.float64, (n_systems,), name)
+        None if value is None else host_array(np.atleast_1d(unmasked(value, name)), np.float64, (n_systems,), name)
         for value, name in ((charges, "charges"), (spins, "spins"))
     ]
 
@@ -352,8 +357,7 @@ class Evaluator:
         if cells is not None:
             cells = host_array(_blocks(cells, (3, 3), "cells"), np.float64, (n_systems, 3, 3), "cells")
         if periodic is not None:
-            flags = _blocks(np.asarray(periodic, dtype=bool), (3,), "periodic")
-            periodic = host_array(flags, np.uint8, (n_systems, 3), "periodic")
+            periodic = _flags(periodic, n_systems)
         conditions = _conditions(charges, spins, n_systems)
 
         out: dict[str, Array] = {"energies": np.empty(n_systems)}
@@ -435,7 +439,7 @@ class Evaluator:
         n_systems = first.shape[0] - 1
         flags = None
         if periodic is not None:
-            flags = host_array(_blocks(np.asarray(periodic, dtype=bool), (3,), "periodic"), np.uint8, (n_systems, 3), "periodic")
+            flags = _flags(periodic, n_systems)
         conditions = _conditions(charges, spins, n_systems)
         shapes = {"energies": (n_systems,), "forces": (n_atoms, 3), "stresses": (n_systems, 6), "atom_energies": (n_atoms,),
                   "virials": (n_systems, 9)}  # fmt: skip
