@@ -3,6 +3,8 @@
 #ifndef ATOMS_H
 #define ATOMS_H
 
+#include <string.h>
+
 #include "base/base.h"
 #include "mlff_atoms.h"
 
@@ -11,6 +13,15 @@
 
 /* More atoms than this in one system are refused by readers and builders. */
 #define ATOMS_MAX_ATOMS 100000000
+
+/* The first four bytes, little-endian, of a file of labels (train/data/shard.h, which is above this layer): "MLBH". Readers of other files
+ * name such a file. */
+enum { ATOMS_LABELS_MARKER = 0x48424c4d };
+static inline bool atoms_begins_labels(const char bytes[4])
+{
+    static const uint32_t marker = ATOMS_LABELS_MARKER;
+    return memcmp(bytes, &marker, sizeof marker) == 0;
+}
 
 /* ---- system.c */
 

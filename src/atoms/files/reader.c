@@ -283,7 +283,7 @@ static mlff_status detect_format(mlff_reader *reader, const char *format_name)
         if (atoms_parse_integer(&text, &count) && !*atoms_skip_blanks(text)) return MLFF_OK;
         break;
     }
-    if (peek_line(reader, 0, line) && strncmp(line, "MLBH", 4) == 0)
+    if (peek_line(reader, 0, line) && strlen(line) >= 4 && atoms_begins_labels(line))
         return mlff_fail(MLFF_ERR_FORMAT,
                          "%s: is a file of labels, which train, distill, verdict and Python's Dataset read; mlff label … -o "
                          "NAME.extxyz writes frames",

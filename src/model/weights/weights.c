@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "model/model.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are copied as the file stores them, little-endian");
@@ -329,7 +330,7 @@ static mlff_status parse_header(const char *bytes, size_t length, const char *pa
     if (length < LENGTH_BYTES + 2) return mlff_fail(MLFF_ERR_FORMAT, "%s: too short for a model file (bytes: %zu)", path, length);
     memcpy(&header_bytes, bytes, LENGTH_BYTES);
     const char *header = bytes + LENGTH_BYTES;
-    if (memcmp(bytes, "MLBH", 4) == 0) // SHARD_MARKER_HEADER of train/data, which is above this layer
+    if (atoms_begins_labels(bytes))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: is a file of labels, not a model; mlff train %s -o STUDENT.safetensors makes one",
                          path, path);
     if (header[0] != '{') return mlff_fail(MLFF_ERR_FORMAT, "%s: not a model file (safetensors)", path);

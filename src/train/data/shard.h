@@ -9,11 +9,12 @@
 #ifndef SHARD_H
 #define SHARD_H
 
+#include "atoms/atoms.h"
 #include "base/base.h"
 #include "mapped_file.h"
 #include "train/sampling/samples.h"
 
-enum { SHARD_MARKER_HEADER = 0x48424c4d, SHARD_MARKER_LABEL = 0x4c424c4d }; /* "MLBH", "MLBL" */
+enum { SHARD_MARKER_HEADER = ATOMS_LABELS_MARKER, SHARD_MARKER_LABEL = 0x4c424c4d }; /* "MLBL" */
 enum { SHARD_FRAME_BYTES = 16, SHARD_MAX_PAYLOAD = 1 << 30 };
 
 enum shard_flags {
