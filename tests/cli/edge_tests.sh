@@ -245,12 +245,17 @@ test_distill_foreign_files() {
     local line="distill model.safetensors --system ethanol --preset demo --structures 60 --rounds 1 --steps 2 -o run"
     refused 1 'absent' distill absent.safetensors --system ethanol -o run
     refused 1 'run/young-0-1.safetensors: is of another run' $line
-    for name in explored-1.extxyz labels-1.mlff round-1.json; do
+    for name in explored-1.extxyz labels-1.mlff round-1.json student.checkpoint student.best.safetensors baseline.checkpoint young-1-1.checkpoint; do
         mv run/young-0-1.safetensors run/$name
         refused 1 "run/$name: is of another run" $line
         mv run/$name run/young-0-1.safetensors
     done
     sha256sum -c --quiet before.sums || fail "a file was changed"
+    # What a killed run was writing is removed, of trainings too, and nothing else.
+    mkdir killed
+    touch killed/{made-with.json,student.checkpoint.0123abcd,baseline.best.safetensors.0123abcd,verdict.json.0123abcd,mine.checkpoint.0123abcd}
+    run 1 distill --resume -o killed
+    is "$(ls -A killed | xargs)" "made-with.json mine.checkpoint.0123abcd" "files of a folder of a killed run"
 }
 
 # Compressed files are named as such; a pipe gives what is in them.

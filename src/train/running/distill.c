@@ -24,19 +24,17 @@ static const char *const file_names[DISTILL_N_FILES] = {[DISTILL_CONFIG] = "conf
                                                         [DISTILL_SAMPLES_RECORDED] = "samples.recorded",
                                                         [DISTILL_SAMPLES] = "samples.extxyz",
                                                         [DISTILL_LABELS] = "labels.mlff",
-                                                        [DISTILL_STUDENT_CHECKPOINT] = "student.checkpoint",
-                                                        [DISTILL_STUDENT_BEST] = "student.best.safetensors",
                                                         [DISTILL_HISTORY] = "history.jsonl",
                                                         [DISTILL_STUDENT] = "student.safetensors",
                                                         [DISTILL_BASELINE_RECORDED] = "baseline.recorded",
                                                         [DISTILL_BASELINE_SAMPLES] = "baseline.extxyz",
                                                         [DISTILL_BASELINE_LABELS] = "baseline.mlff",
-                                                        [DISTILL_BASELINE_CHECKPOINT] = "baseline.checkpoint",
-                                                        [DISTILL_BASELINE_BEST] = "baseline.best.safetensors",
                                                         [DISTILL_BASELINE] = "baseline.safetensors",
                                                         [DISTILL_VERDICT_PARTS] = "verdict-parts.jsonl",
                                                         [DISTILL_VERDICT] = "verdict.json",
                                                         [DISTILL_REPORT] = "report.html"};
+// Models that are trained, with files of their trainings beside them.
+static const distill_file trained[] = {DISTILL_STUDENT, DISTILL_BASELINE};
 // Those that each round has: name, a dash, the round's number, suffix.
 static const char *const round_names[] = {"explored-", "labels-", "round-", "young-"};
 
@@ -85,6 +83,8 @@ static bool is_unfinished(const char *name)
     if (*dot != '.' || strspn(dot + 1, "0123456789abcdef") != 8) return false;
     for (int k = 0; k < DISTILL_N_FILES; k++)
         if (strlen(file_names[k]) == stem && strncmp(name, file_names[k], stem) == 0) return true;
+    for (size_t k = 0; k < sizeof trained / sizeof *trained; k++)
+        if (distill_is_of_training(name, stem, file_names[trained[k]])) return true;
     for (size_t k = 0; k < sizeof round_names / sizeof *round_names; k++)
         if (strncmp(name, round_names[k], strlen(round_names[k])) == 0 && isdigit((unsigned char)name[strlen(round_names[k])]))
             return true;
@@ -153,6 +153,7 @@ static mlff_status check_is_empty(const distill *d)
     mlff_status status = MLFF_OK;
     for (int k = 0; k < DISTILL_N_FILES; k++)
         if (k != DISTILL_MADE_WITH && !(k == DISTILL_LABELS && d->options.labels)) MLFF_TRY(distill_refuse_found(d->path[k]));
+    for (size_t k = 0; k < sizeof trained / sizeof *trained; k++) MLFF_TRY(distill_training_check_absent(d->path[trained[k]]));
     MLFF_TRY(distill_rounds_check_absent(d));
 done:
     return status;

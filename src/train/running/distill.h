@@ -11,22 +11,18 @@ enum { DISTILL_TEXT_BYTES = 16384, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_C
 /* Structures to be labelled, and labelled ones that are there: of fewer, a tenth tests nothing. */
 enum { DISTILL_FEWEST_SAMPLES = 20, DISTILL_FEWEST_LABELS = 50 };
 
-/* The files of a run's folder that there is one of. */
+/* The files of a run's folder that there is one of, without those of trainings (distill_students.c). */
 typedef enum distill_file {
     DISTILL_CONFIG,
     DISTILL_MADE_WITH,
     DISTILL_SAMPLES_RECORDED,
     DISTILL_SAMPLES,
     DISTILL_LABELS,
-    DISTILL_STUDENT_CHECKPOINT,
-    DISTILL_STUDENT_BEST,
     DISTILL_HISTORY,
     DISTILL_STUDENT,
     DISTILL_BASELINE_RECORDED,
     DISTILL_BASELINE_SAMPLES,
     DISTILL_BASELINE_LABELS,
-    DISTILL_BASELINE_CHECKPOINT,
-    DISTILL_BASELINE_BEST,
     DISTILL_BASELINE,
     DISTILL_VERDICT_PARTS,
     DISTILL_VERDICT,
@@ -105,9 +101,11 @@ mlff_status distill_labels_divide(distill *d);
 
 /* ---- distill_students.c */
 
-/* The files of the training that writes NAME.safetensors, NAME.checkpoint and NAME.best.safetensors; to be freed, NULL without memory. */
-char *distill_checkpoint_path(const char *model_path);
-char *distill_best_path(const char *model_path);
+/* Whether the first `length` bytes of `name` are a file of the training that writes a model of this name: NAME.safetensors itself,
+ * NAME.checkpoint or NAME.best.safetensors. */
+bool distill_is_of_training(const char *name, size_t length, const char *model_name);
+/* Fails with MLFF_ERR_VALUE where one of them is there, as distill_refuse_found; MLFF_ERR_MEMORY. */
+mlff_status distill_training_check_absent(const char *model_path);
 /* Trains a new student of the configured size for n_steps and writes it to `path`; loads it where it is there. `history`: file of
  * learning curves, or NULL. */
 mlff_status distill_train(distill *d, const distill_data *data, const char *path, uint64_t seed, int64_t n_steps,

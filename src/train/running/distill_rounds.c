@@ -301,20 +301,6 @@ done:
     return status;
 }
 
-static mlff_status check_training_absent(const char *model_path)
-{
-    mlff_status status = MLFF_OK;
-    char *checkpoint = distill_checkpoint_path(model_path), *best = distill_best_path(model_path);
-    if (!checkpoint || !best) MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(distill_refuse_found(model_path));
-    MLFF_TRY(distill_refuse_found(checkpoint));
-    MLFF_TRY(distill_refuse_found(best));
-done:
-    base_free(checkpoint);
-    base_free(best);
-    return status;
-}
-
 mlff_status distill_rounds_check_absent(const distill *d)
 {
     mlff_status status = MLFF_OK;
@@ -323,7 +309,7 @@ mlff_status distill_rounds_check_absent(const distill *d)
         MLFF_TRY(round_paths(d, k, &r));
         const char *const files[] = {r.samples, r.labels, r.record};
         for (size_t f = 0; f < sizeof files / sizeof *files; f++) MLFF_TRY(distill_refuse_found(files[f]));
-        for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) MLFF_TRY(check_training_absent(r.student[m]));
+        for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) MLFF_TRY(distill_training_check_absent(r.student[m]));
         round_free(&r);
         r = (explore_round){0};
     }

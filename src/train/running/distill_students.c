@@ -108,23 +108,42 @@ done:
     return status;
 }
 
-static char *beside(const char *model_path, const char *suffix)
+// Files of a training, whose names begin as that of its model.
+enum { TRAINED_MODEL, TRAINING_CHECKPOINT, TRAINING_BEST, N_TRAINING_FILES };
+static const char *const suffixes[N_TRAINING_FILES] = {".safetensors", ".checkpoint", ".best.safetensors"};
+
+static size_t stem_length(const char *model_path)
 {
-    static const char of_models[] = ".safetensors";
+    return strlen(model_path) - strlen(suffixes[TRAINED_MODEL]);
+}
+
+// To be freed; NULL without memory.
+static char *training_path(const char *model_path, int file)
+{
     base_text path = {0};
-    base_text_add(&path, "%.*s%s", (int)(strlen(model_path) - strlen(of_models)), model_path, suffix);
+    base_text_add(&path, "%.*s%s", (int)stem_length(model_path), model_path, suffixes[file]);
     if (path.status != MLFF_OK) base_text_free(&path);
     return path.text;
 }
 
-char *distill_checkpoint_path(const char *model_path)
+bool distill_is_of_training(const char *name, size_t length, const char *model_name)
 {
-    return beside(model_path, ".checkpoint");
+    const size_t stem = stem_length(model_name);
+    if (length <= stem || strncmp(name, model_name, stem) != 0) return false;
+    for (int file = 0; file < N_TRAINING_FILES; file++)
+        if (strlen(suffixes[file]) == length - stem && strncmp(name + stem, suffixes[file], length - stem) == 0) return true;
+    return false;
 }
 
-char *distill_best_path(const char *model_path)
+mlff_status distill_training_check_absent(const char *model_path)
 {
-    return beside(model_path, ".best.safetensors");
+    mlff_status status = MLFF_OK;
+    for (int file = 0; file < N_TRAINING_FILES && status == MLFF_OK; file++) {
+        char *path = training_path(model_path, file);
+        status = path ? distill_refuse_found(path) : MLFF_ERR_MEMORY;
+        base_free(path);
+    }
+    return status;
 }
 
 mlff_status distill_train(distill *d, const distill_data *data, const char *path, uint64_t seed, int64_t n_steps,
@@ -136,7 +155,7 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     mlff_training_errors best = {0};
     mlff_trainer_options options = mlff_trainer_options_default();
     mlff_fit_options fit = mlff_fit_options_default();
-    char errors[96], *checkpoint = distill_checkpoint_path(path), *kept = distill_best_path(path);
+    char errors[96], *checkpoint = training_path(path, TRAINING_CHECKPOINT), *kept = training_path(path, TRAINING_BEST);
     if (!checkpoint || !kept) MLFF_TRY(MLFF_ERR_MEMORY);
     if (access(path, F_OK) == 0) {
         MLFF_TRY(mlff_model_load(path, model_out));
