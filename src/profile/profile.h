@@ -234,6 +234,8 @@ void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 /* callable.c: threads whose measured ceilings bound the callable's stages: those of an evaluator on the CPU, but for float64; else 0. What
  * multiplies its matrices. */
 int callable_ceiling_threads(const mlff_callable *callable, ceiling_products *products_out);
+/* An evaluator on the CPU in float64, for which no ceilings are measured. */
+bool callable_is_float64(const mlff_callable *callable);
 /* bounds.c: least work of each stage as the callable states it, and its least time on n_threads (0: not bounded here). The first
  * rows of the profile are the callable's stages. Fails with MLFF_ERR_MEMORY. */
 mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads, ceiling_products products);

@@ -79,6 +79,12 @@ test_profile() {
     else
         says 'bf16 on the CPU takes AVX-512' err
     fi
+    # None are measured for float64, and the report says so.
+    run 0 profile model.safetensors --system h2o --n-steps 20 --threads 1 --device cpu --precision float64 --full -o float64.json
+    grep -q 'How near to the machine' out && fail "limits of float64"
+    says "not compared with this machine's limits: none are measured for float64, the reference" float64.json
+    tr '\n' ' ' <out | tr -s ' ' >line
+    says "Notes: .*not compared with this machine's limits: none are measured for float64" line
     # A molecule has one size: it is measured once.
     model --elements H,C,O
     run 0 profile model.safetensors --system ethanol --system-sizes 32,64 --n-steps 5

@@ -129,6 +129,14 @@ int callable_ceiling_threads(const mlff_callable *callable, ceiling_products *pr
     return info.n_threads;
 }
 
+bool callable_is_float64(const mlff_callable *callable)
+{
+    mlff_evaluator_info info;
+    if (callable->step != evaluator_step) return false;
+    mlff_evaluator_info_get(((const evaluator_callable *)callable->context)->evaluator, &info);
+    return info.device.kind == MLFF_CPU && info.precision == MLFF_FLOAT64;
+}
+
 static unsigned properties_of(const mlff_model *model)
 {
     const unsigned outputs = mlff_model_outputs(model);

@@ -539,6 +539,9 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     ceiling_products products;
     const int n_threads = callable_ceiling_threads(&r->callable, &products);
     MLFF_TRY(bounds_derive(profile, &r->callable, n_threads, products));
+    if (profile->stages_measured && callable_is_float64(&r->callable))
+        MLFF_TRY(profile_note(profile, "stages are not compared with this machine's limits: none are measured for float64, the "
+                                       "reference, which is written to be exact and not to be fast"));
     profile->summary.partial = *ended != MLFF_OK;
     if (*ended != MLFF_OK) MLFF_TRY(profile_note(profile, "partial: %s", r->error));
     MLFF_TRY(profile_derive(profile));
