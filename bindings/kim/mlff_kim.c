@@ -20,6 +20,8 @@
 #include "KIM_Collection.h"
 #include "KIM_CollectionItemType.h"
 #include "KIM_Collections.h"
+#include "KIM_Log.h"
+#include "KIM_LogVerbosity.h"
 
 #define DRIVER_LIBRARY "libkim-api-model-driver.so"
 #define MODEL_LIBRARY "libkim-api-portable-model.so"
@@ -335,6 +337,7 @@ int main(int argc, char **argv)
     const char *action = argc > 1 ? argv[1] : "";
     mlff_status status = MLFF_OK;
     kim_memory_handler_set();
+    KIM_Log_PushDefaultVerbosity(KIM_LOG_VERBOSITY_silent); // else kim.log grows in the folder where the command runs
     if (KIM_Collections_Create(&collections))
         status = mlff_fail(MLFF_ERR_IO, "the KIM API cannot read its collections, or memory ran out");
     if (status == MLFF_OK) status = find_place(collections, &p);

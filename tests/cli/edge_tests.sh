@@ -21,6 +21,7 @@ test_standard_output() {
         refused 2 'cannot both have standard output' md model.safetensors water.xyz --n-steps 2 -o $name --json
         refused 2 'needs a file, not standard output' md model.safetensors water.xyz --n-steps 2 --checkpoint $name
     done
+    refused 2 '-o needs a folder, not standard output' distill model.safetensors --system ethanol -o -
     # What would stand among text for people, or in a file named "-", is refused.
     run 0 profile model.safetensors --n-steps 5 -o report.json
     local line

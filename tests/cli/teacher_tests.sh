@@ -312,6 +312,8 @@ test_train_interrupted() {
         says "training stopped after step [0-9]+ of 100000000; ${more:+the checkpoint holds it; the same command continues}" err
         [ -n "$more" ] || says '; kept: the best student so far .step [0-9]+00. in student-partial.safetensors; go on from it with --student$' err
     done
+    # A history that cannot be written is told before the training.
+    refused 1 '^mlff: absent/run.history: cannot write in its folder: No such file' $train --history absent/run.history
     # The same command again after its end has the same errors.
     train="train labels.extxyz -o student.safetensors --features 8 --layers 1 --steps 60 --device cpu --threads 1 --checkpoint done.checkpoint"
     # shellcheck disable=SC2086

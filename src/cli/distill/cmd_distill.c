@@ -105,6 +105,7 @@ static int check_given(cli_arguments *arguments, const distillation *d)
                                    of_samples[k]);
     if (cli_given(arguments, "print-config")) return CLI_GOOD;
     if (!d->folder) return cli_usage_error(arguments, "-o FOLDER is missing");
+    if (strcmp(d->folder, "-") == 0) return cli_usage_error(arguments, "-o needs a folder, not standard output");
     if (!d->resume && !c->teacher && !c->labels)
         return cli_usage_error(arguments,
                                "a teacher is missing: a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL; or --labels FILE");

@@ -362,6 +362,7 @@ static int run_train(cli_arguments *arguments)
 
     cli_interrupt_catch();
     status = cli_output_check(run.output);
+    if (status == MLFF_OK) status = cli_output_check(run.fit.history);
     if (status == MLFF_OK) status = load_data(&run, &train, &validation);
     if (status == MLFF_OK) status = warn_of_copies(&run, train, validation);
     if (status == MLFF_OK) status = make_student(&run, train, &student);
