@@ -17,6 +17,15 @@ test_interrupt_profile() {
     is "$(value run.json partial)" true partial
     [ "$(value run.json n_steps)" -gt 0 ] || fail "nothing was kept"
     says 'PARTIAL|partial|interrupted'
+    says '^mlff: interrupted after [0-9]+ of 1000000000 steps; kept: what was measured in run.json, marked partial$' err
+    # A report that is there stays.
+    cp run.json before.json
+    interrupted profile model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 -o run.json
+    says '; kept: what was measured in run-partial.json, marked partial$' err
+    cmp run.json before.json || fail "a report that was there"
+    is "$(value run-partial.json partial)" true partial
+    interrupted profile model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000
+    says 'steps; what was measured is shown$' err
 }
 
 # What was computed is kept beside files of these names, which stay as they were; --skip goes on behind it.

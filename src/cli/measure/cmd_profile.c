@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // cmd_profile.c: mlff profile: where the time of a step goes.
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
@@ -181,13 +183,30 @@ static mlff_status report_text(const request *wanted, const mlff_profile *profil
 }
 
 // A file that cannot be written does not keep the report from being shown; it sets *exit_status.
-static mlff_status report(const request *wanted, const mlff_profile *profile, int *exit_status)
+// Writes -o: of a run that ended early beside a file that is there, which may be of a whole one. `kept` is the name of the file, "" without.
+static mlff_status save(const request *wanted, const mlff_profile *profile, char kept[PATH_MAX])
+{
+    mlff_profile_summary summary;
+    const char *path = wanted->json_path;
+    char partial[PATH_MAX];
+    mlff_status status = MLFF_OK;
+    kept[0] = 0;
+    if (!path) return MLFF_OK;
+    mlff_profile_summary_get(profile, &summary);
+    const bool beside = summary.partial && access(path, F_OK) == 0 && !base_is_stream(path);
+    if (beside) status = base_partial_name(path, partial);
+    if (status == MLFF_OK && (status = mlff_profile_save(profile, beside ? partial : path)) != MLFF_OK && beside) unlink(partial);
+    if (status == MLFF_OK) snprintf(kept, PATH_MAX, "%s", beside ? partial : path);
+    return status;
+}
+
+static mlff_status report(const request *wanted, const mlff_profile *profile, char kept[PATH_MAX], int *exit_status)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
     const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
     if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
-    if (wanted->json_path) *exit_status = cli_first(*exit_status, mlff_profile_save(profile, wanted->json_path));
+    *exit_status = cli_first(*exit_status, save(wanted, profile, kept));
     if (wanted->quiet && !wanted->json) return MLFF_OK;
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : report_text(wanted, profile, &text));
     fputs(text, stdout);
@@ -331,7 +350,7 @@ static int run(cli_arguments *arguments)
     mlff_profile *profile = NULL;
     progress_state progress = {0};
     mlff_profile_summary summary = {0};
-    char cause[1100] = "";
+    char cause[1100] = "", kept[PATH_MAX] = "";
 
     int exit_status = parse(arguments, &wanted);
     if (exit_status == CLI_GOOD && cli_given(arguments, "print-nsys")) return print_nsys(arguments);
@@ -370,13 +389,14 @@ static int run(cli_arguments *arguments)
     if (!wanted.options.trace_path || !strstr(mlff_last_error(), wanted.options.trace_path))
         measured = cli_in(wanted.path, measured);
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
-    if (profile) MLFF_TRY(report(&wanted, profile, &exit_status));
+    if (profile) MLFF_TRY(report(&wanted, profile, kept, &exit_status));
     if (profile && measured == MLFF_OK && !wanted.json && !wanted.quiet) try_one_thread(arguments, &setup, profile);
     if (profile && mlff_profile_leaks(profile) > 0 && measured == MLFF_OK)
         MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
     if (profile) mlff_profile_summary_get(profile, &summary);
+    if (measured != MLFF_OK && kept[0]) MLFF_FAIL(measured, "%s; kept: what was measured in %s, marked partial", cause, kept);
     if (measured != MLFF_OK)
-        MLFF_FAIL(measured, "%s%s", cause, summary.partial ? "; what was measured is kept, marked partial" : "");
+        MLFF_FAIL(measured, "%s%s", cause, summary.partial && !wanted.quiet ? "; what was measured is shown" : "");
 done:
     mlff_profile_destroy(profile);
     mlff_trajectory_destroy(trajectory);
@@ -398,7 +418,9 @@ const cli_command profile_command = {
         "MODEL may also be xtb:gfn2, xtb:gfn1 (libxtb) or kim:MODEL, which compute on the CPU in processes of their own: a step\n"
         "is one stage, and on a busy machine its waits are those of the other process.\n"
         "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
-        "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial.",
+        "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial. If the file of "
+        "-o\n"
+        "is there already, it stays as it was, and this report is in NAME-partial.json.",
     .examples = "mlff profile painn.safetensors\n"
                 "mlff profile painn.safetensors --system silicon --n-atoms 512 --n-steps 1000 -o report.json\n"
                 "mlff profile ethanol.safetensors --system ethanol --trajectory md --timestep 0.5 --n-steps 10000\n"
