@@ -115,6 +115,8 @@ mlff_status base_open(const char *path, const char *mode, FILE **file_out);
 /* MLFF_ERR_IO for a file that cannot be opened or read; a folder is told apart. `error` is errno. */
 mlff_status base_fail_reading(const char *path, int error);
 bool base_is_folder(const char *path);
+/* Was the open file removed, so that what is written to it is lost? A file that was renamed is not. */
+bool base_is_removed(int descriptor, const char *path);
 /* Makes the folder that a file of this name lies in, and those above it, where they are absent. Fails with MLFF_ERR_IO,
  * MLFF_ERR_MEMORY. */
 mlff_status base_make_folder_of(const char *path);

@@ -232,6 +232,30 @@ full_at() {
         exit $status' full_at "$@"
 }
 
+# What is written to a file that was removed meanwhile is lost: the run ends, and says so.
+test_removed() {
+    model
+    displaced 20
+    local line pid k
+    for k in $(seq 200); do cat samples.extxyz; done >many.extxyz
+    for line in "md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o gone/run.extxyz --checkpoint run.restart" \
+        "md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o gone/run.dcd --checkpoint run.restart" \
+        "label model.safetensors many.extxyz -o gone/l.labels --hvp 20 --device cpu --threads 1"; do
+        mkdir gone
+        # shellcheck disable=SC2086
+        "$mlff" $line >out 2>err </dev/null &
+        pid=$!
+        for _ in $(seq 400); do [ -s "$(ls -d gone/* 2>/dev/null)" ] && break; sleep 0.02; done
+        rm -r gone
+        for _ in $(seq 1000); do kill -0 $pid 2>/dev/null || break; sleep 0.02; done
+        kill -KILL $pid 2>/dev/null && fail "it goes on without its file: mlff $line"
+        wait $pid
+        is $? 1 "exit status where the file was removed"
+        says '^mlff: gone/[a-z.]*: was removed while it was written, with its (frames|labels$)' err
+    done
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
+}
+
 # What a run computed before the disk was full is kept under a name that says so, and --skip goes on behind it, to the frames of a whole run.
 test_full_disk_keeps() {
     unshare -Urm true 2>/dev/null || { echo "skipped: no file system of its own size"; return; }

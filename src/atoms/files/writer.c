@@ -211,6 +211,8 @@ static mlff_status append_frame(mlff_writer *writer)
 {
     int descriptor = fileno(writer->appended);
     struct stat before;
+    if (base_is_removed(descriptor, writer->path))
+        return mlff_fail(MLFF_ERR_IO, "%s: was removed while it was written, with its frames", writer->path);
     errno = 0;
     bool good = fseek(writer->appended, 0, SEEK_END) == 0 && fflush(writer->appended) == 0 && fstat(descriptor, &before) == 0;
     if (good && fwrite(writer->frame, 1, writer->length, writer->appended) == writer->length && fflush(writer->appended) == 0) {

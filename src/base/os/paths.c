@@ -63,6 +63,13 @@ bool base_is_folder(const char *path)
     return stat(path, &there) == 0 && S_ISDIR(there.st_mode);
 }
 
+// Some file systems count no links, so that the name is asked for too.
+bool base_is_removed(int descriptor, const char *path)
+{
+    struct stat file;
+    return fstat(descriptor, &file) == 0 && file.st_nlink == 0 && access(path, F_OK) != 0;
+}
+
 mlff_status base_make_folder_of(const char *path)
 {
     mlff_status status = MLFF_OK;

@@ -170,8 +170,8 @@ static mlff_status label(labelling *run, mlff_teacher *teacher, const mlff_sampl
     MLFF_TRY(mlff_shard_open(run->shard, teacher, &shard));
     status = mlff_shard_label(shard, teacher, samples, &label_options, &run->last);
     cli_progress_clear();
-    if (status == MLFF_ERR_INTERRUPTED) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
-    if (status == MLFF_ERR_IO) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
+    if (status == MLFF_ERR_INTERRUPTED || (status == MLFF_ERR_IO && access(run->shard, F_OK) == 0))
+        mlff_fail(status, "%s; go on with --resume", mlff_last_error());
     MLFF_TRY(status);
     mlff_shard_info held;
     mlff_shard_info_get(shard, &held);

@@ -95,6 +95,8 @@ static mlff_status append(mlff_shard *shard, size_t length)
 {
     size_t done = 0;
     int failed = 0;
+    if (base_is_removed(shard->descriptor, shard->path))
+        return mlff_fail(MLFF_ERR_IO, "%s: was removed while it was written, with its labels", shard->path);
     while (done < length && !failed) {
         const ssize_t n =
             pwrite(shard->descriptor, shard->bytes + done, length - done, (off_t)(shard->good_bytes + (int64_t)done));
