@@ -51,6 +51,8 @@ SUPPORT void empty(const char *run)
                                         "verdict.json",
                                         "report.html",
                                         "explored-1.extxyz",
+                                        "explored-1.json",
+                                        "explored-2.json",
                                         "explored-2.extxyz",
                                         "labels-1.mlff",
                                         "labels-2.mlff",

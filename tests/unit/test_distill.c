@@ -453,6 +453,42 @@ static void test_sampling_goes_on(void **state)
     remove_run("sampled");
 }
 
+// Stops where the teacher labels what a round met, and counts how often the students' dynamics are told of.
+typedef struct stop_at_labels {
+    bool stops;
+    int n_explorations;
+} stop_at_labels;
+
+static int stop_in_round(void *context, const mlff_distill_progress *progress)
+{
+    stop_at_labels *stop = context;
+    if (strcmp(progress->stage, "round") != 0) return strcmp(progress->stage, "train") == 0;
+    if (strncmp(progress->text, "dynamics by partly", 18) == 0) stop->n_explorations++;
+    return stop->stops && strstr(progress->text, " label") && !progress->milestone;
+}
+
+// An exploration whose structures are being labelled is not repeated, and the round has the same record.
+static void test_exploration_goes_on(void **state)
+{
+    (void)state;
+    mlff_distill_config config = exploring_config();
+    config.n_rounds = 1;
+    int passed;
+    stop_at_labels whole = {0}, cut = {.stops = true};
+    assert_int_equal(run_with(&config, "met", stop_in_round, &whole, &passed), MLFF_ERR_INTERRUPTED);
+    assert_int_equal(run_with(&config, "pieces", stop_in_round, &cut, &passed), MLFF_ERR_INTERRUPTED);
+    assert_int_equal(access(in_folder("pieces", "round-1.json"), F_OK), -1);
+    assert_true(cut.n_explorations > 0 && cut.n_explorations == whole.n_explorations);
+    cut = (stop_at_labels){0};
+    assert_int_equal(run_with(NULL, "pieces", stop_in_round, &cut, &passed), MLFF_ERR_INTERRUPTED);
+    assert_int_equal(cut.n_explorations, 0);
+    static const char *const same[] = {"explored-1.extxyz", "labels-1.mlff", "round-1.json"};
+    for (size_t k = 0; k < sizeof same / sizeof *same; k++) assert_same_file("met", "pieces", same[k]);
+    assert_int_equal(access(in_folder("pieces", "explored-1.json"), F_OK), -1); // no longer needed
+    remove_run("pieces");
+    remove_run("met");
+}
+
 // The record of a round of many structures has two numbers of each.
 static void test_long_record(void **state)
 {
@@ -611,12 +647,19 @@ static void test_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_run),        cmocka_unit_test(test_interrupted_runs),
-        cmocka_unit_test(test_killed_runs),      cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
-        cmocka_unit_test(test_training_goes_on), cmocka_unit_test(test_two_systems),
-        cmocka_unit_test(test_verdict_goes_on),  cmocka_unit_test(test_sampling_goes_on),
-        cmocka_unit_test(test_long_record),      cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_whole_run),
+        cmocka_unit_test(test_interrupted_runs),
+        cmocka_unit_test(test_killed_runs),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_interrupted_rounds),
+        cmocka_unit_test(test_training_goes_on),
+        cmocka_unit_test(test_two_systems),
+        cmocka_unit_test(test_verdict_goes_on),
+        cmocka_unit_test(test_sampling_goes_on),
+        cmocka_unit_test(test_exploration_goes_on),
+        cmocka_unit_test(test_long_record),
+        cmocka_unit_test(test_edited_settings),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

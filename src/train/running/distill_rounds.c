@@ -2,7 +2,8 @@
 // distill_rounds.c: rounds of exploration: a committee of young students runs dynamics, and the frames on which it disagrees most,
 // or at which a trajectory breaks, are labelled and join the data.
 //
-// A round is finished once its record is there; then its structures are in a file of their own and the young students are gone.
+// An exploration is finished once explored-K.json is there, a round once its record is there; then its structures are in a file of their
+// own and the young students are gone.
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +24,7 @@ typedef struct deviation_error {
 
 typedef struct explore_round {
     int k;
-    char *samples, *labels, *record; // paths
+    char *samples, *met, *labels, *record; // paths; met: of the record that has no labels yet
     char *student[DISTILL_MAX_COMMITTEE];
     int64_t n_structures;
     double upper_deviation; // eV/Å, 90th percentile over the frames that the committee met
@@ -32,6 +33,7 @@ typedef struct explore_round {
 static void round_free(explore_round *r)
 {
     base_free(r->samples);
+    base_free(r->met);
     base_free(r->labels);
     base_free(r->record);
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) base_free(r->student[m]);
@@ -43,9 +45,10 @@ static mlff_status round_paths(const distill *d, int k, explore_round *r)
                                                              "young-4", "young-5", "young-6", "young-7"};
     *r = (explore_round){.k = k};
     r->samples = distill_path(d, "explored", k, ".extxyz");
+    r->met = distill_path(d, "explored", k, ".json");
     r->labels = distill_path(d, "labels", k, ".mlff");
     r->record = distill_path(d, "round", k, ".json");
-    bool all = r->samples && r->labels && r->record;
+    bool all = r->samples && r->met && r->labels && r->record;
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) {
         r->student[m] = distill_path(d, names[m], k, ".safetensors");
         all = all && r->student[m];
@@ -64,7 +67,7 @@ static void add_pairs(base_text *text, const deviation_error *pairs, int64_t n)
     base_text_add(text, "]");
 }
 
-static mlff_status write_record(const explore_round *r, const mlff_explore_info *info, int committee,
+static mlff_status write_record(const char *path, const explore_round *r, const mlff_explore_info *info, int committee,
                                 const deviation_error *pairs, int64_t n_pairs)
 {
     base_text text = {0};
@@ -80,9 +83,44 @@ static mlff_status write_record(const explore_round *r, const mlff_explore_info 
     record_number(&text, false, "upper_deviation_ev_per_angstrom", info->upper_deviation);
     add_pairs(&text, pairs, n_pairs);
     base_text_add(&text, "}\n");
-    const mlff_status status = base_text_write(&text, r->record);
+    const mlff_status status = base_text_write(&text, path);
     base_text_free(&text);
     return status;
+}
+
+static double number_of(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+// The record of an exploration whose structures may have no labels yet. False where it is not there or not readable.
+static bool read_met(const explore_round *r, int64_t *n_structures_out, mlff_explore_info *info_out)
+{
+    static const char *const keys[] = {"structures", "trajectories", "bond_alarms", "deviation_alarms", "frames"};
+    enum { N_COUNTS = sizeof keys / sizeof *keys };
+    double n[N_COUNTS];
+    char *text = NULL;
+    size_t length;
+    if (access(r->met, F_OK) != 0 || base_read_file(r->met, MOST_RECORD_BYTES, &text, &length) != MLFF_OK) return false;
+    cJSON *json = cJSON_ParseWithLength(text, length);
+    bool good = true;
+    for (int k = 0; k < N_COUNTS; k++) {
+        n[k] = number_of(json, keys[k]);
+        good = good && n[k] >= 0 && n[k] <= 1e9;
+    }
+    if (good) {
+        *n_structures_out = (int64_t)n[0];
+        *info_out = (mlff_explore_info){.n_trajectories = (int)n[1],
+                                        .n_bond_alarms = (int)n[2],
+                                        .n_deviation_alarms = (int)n[3],
+                                        .n_frames = (int64_t)n[4],
+                                        .median_deviation = number_of(json, "median_deviation_ev_per_angstrom"),
+                                        .upper_deviation = number_of(json, "upper_deviation_ev_per_angstrom")};
+    }
+    cJSON_Delete(json);
+    base_free(text);
+    return good;
 }
 
 mlff_status distill_round_read(const char *path, int64_t *n_structures_out, double *upper_deviation_out)
@@ -93,13 +131,11 @@ mlff_status distill_round_read(const char *path, int64_t *n_structures_out, doub
     cJSON *json = NULL;
     MLFF_TRY(base_read_file(path, MOST_RECORD_BYTES, &text, &length));
     json = cJSON_ParseWithLength(text, length);
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "structures");
-    const cJSON *upper = cJSON_GetObjectItemCaseSensitive(json, "upper_deviation_ev_per_angstrom");
-    const double n = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    const double n = number_of(json, "structures");
     if (!(n >= 0 && n <= 1e9 && n == floor(n)))
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a record of a round; remove it, and the round runs again", path);
     *n_structures_out = (int64_t)n;
-    *upper_deviation_out = cJSON_IsNumber(upper) ? upper->valuedouble : NAN;
+    *upper_deviation_out = number_of(json, "upper_deviation_ev_per_angstrom");
 done:
     cJSON_Delete(json);
     base_free(text);
@@ -238,35 +274,49 @@ done:
     return status;
 }
 
-// Trains the committee, explores, has the teacher label what was met, and records the round. `known`: all structures so far, from
-// which new ones shall differ.
-static mlff_status explore(distill *d, explore_round *r, mlff_samples *known)
+// What the committee meets, into files. `known`: all structures so far, from which new ones shall differ.
+static mlff_status meet(distill *d, explore_round *r, mlff_teacher *const *committee, mlff_samples *known,
+                        mlff_explore_info *info)
 {
     mlff_status status = MLFF_OK;
     const mlff_explore_options options = options_of(d, r->k);
+    const int64_t before = mlff_samples_size(known);
+    MLFF_TRY(mlff_explore(committee, d->config.committee, d->seeds, &options, known, info));
+    r->n_structures = mlff_samples_size(known) - before;
+    MLFF_TRY(distill_tell(d, 1, 1,
+                          "round %d: %" PRId64 " of %" PRId64
+                          " frame%s to be labelled; deviation of the committee up to %.3f eV/Å in "
+                          "90 %% of them; %d of %d %s ended by an alarm",
+                          r->k, r->n_structures, info->n_frames, base_plural(info->n_frames), info->upper_deviation,
+                          info->n_bond_alarms + info->n_deviation_alarms, info->n_trajectories,
+                          info->n_trajectories == 1 ? "trajectory" : "trajectories"));
+    if (r->n_structures > 0) MLFF_TRY(write_new(known, before, r->samples));
+    MLFF_TRY(write_record(r->met, r, info, d->config.committee, NULL, 0));
+done:
+    return status;
+}
+
+// Trains the committee, explores, unless that was done before the run was interrupted, has the teacher label what was met, and records
+// the round.
+static mlff_status explore(distill *d, explore_round *r, mlff_samples *known)
+{
+    mlff_status status = MLFF_OK;
     mlff_model *students[DISTILL_MAX_COMMITTEE] = {0};
     mlff_teacher *committee[DISTILL_MAX_COMMITTEE] = {0};
     deviation_error *pairs = NULL;
     int64_t n_pairs = 0;
     mlff_explore_info info;
-    const int64_t before = mlff_samples_size(known);
     MLFF_TRY(train_committee(d, r, students, committee));
-    MLFF_TRY(mlff_explore(committee, d->config.committee, d->seeds, &options, known, &info));
-    r->n_structures = mlff_samples_size(known) - before;
+    if (!read_met(r, &r->n_structures, &info))
+        MLFF_TRY(meet(d, r, committee, known, &info));
+    else if (r->n_structures > 0)
+        MLFF_TRY(mlff_samples_read(known, r->samples));
     r->upper_deviation = info.upper_deviation;
-    MLFF_TRY(distill_tell(d, 1, 1,
-                          "round %d: %" PRId64 " of %" PRId64
-                          " frame%s to be labelled; deviation of the committee up to %.3f eV/Å in "
-                          "90 %% of them; %d of %d %s ended by an alarm",
-                          r->k, r->n_structures, info.n_frames, base_plural(info.n_frames), info.upper_deviation,
-                          info.n_bond_alarms + info.n_deviation_alarms, info.n_trajectories,
-                          info.n_trajectories == 1 ? "trajectory" : "trajectories"));
     if (r->n_structures > 0) {
-        MLFF_TRY(write_new(known, before, r->samples));
         MLFF_TRY(label_round(d, r));
         MLFF_TRY(find_pairs(d, r, committee, &pairs, &n_pairs));
     }
-    MLFF_TRY(write_record(r, &info, d->config.committee, pairs, n_pairs));
+    MLFF_TRY(write_record(r->record, r, &info, d->config.committee, pairs, n_pairs));
 done:
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) {
         mlff_teacher_destroy(committee[m]);
@@ -294,6 +344,7 @@ static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
         if (r->n_structures > 0) MLFF_TRY(mlff_samples_read(known, r->samples));
     }
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) unlink(r->student[m]);
+    unlink(r->met);
     if (r->n_structures == 0) goto done;
     MLFF_TRY(label_round(d, r)); // nothing to do but to see that they are this teacher's
     MLFF_TRY(add_round(d, r));
@@ -307,7 +358,7 @@ mlff_status distill_rounds_check_absent(const distill *d)
     explore_round r = {0};
     for (int k = 1; k <= d->config.n_rounds; k++) {
         MLFF_TRY(round_paths(d, k, &r));
-        const char *const files[] = {r.samples, r.labels, r.record};
+        const char *const files[] = {r.samples, r.met, r.labels, r.record};
         for (size_t f = 0; f < sizeof files / sizeof *files; f++) MLFF_TRY(distill_refuse_found(files[f]));
         for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) MLFF_TRY(distill_training_check_absent(r.student[m]));
         round_free(&r);
