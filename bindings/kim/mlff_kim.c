@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -167,19 +168,37 @@ static mlff_status check_contents(const char *folder, const char *const *names)
 static const char *const model_files[] = {MLFF_KIM_FILE, MODEL_LIBRARY, NULL};
 static const char *const driver_files[] = {DRIVER_LIBRARY, MLFF_SONAME, MLFF_PROFILE_SONAME, "libmlff_cuda.so", NULL};
 
-// Is folder/name a model that this program installed? Its library names the driver; the model's file may have been lost.
-static bool is_ours(const char *folder, const char *name)
+// The first bytes of a file, up to `most`. None where there is no such file.
+static mlff_status read_beginning(const char *path, char *bytes, size_t most, size_t *n_out)
 {
-    enum { MOST = 1 << 20 }; // bytes of such a library
+    mlff_status status = MLFF_OK;
+    ssize_t n = 1;
+    size_t length = 0;
+    *n_out = 0;
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return errno == ENOENT || errno == ENOTDIR ? MLFF_OK : fail_io(path);
+    while (n > 0 && length < most) {
+        n = read(file, bytes + length, most - length);
+        if (n > 0) length += (size_t)n;
+        if (n < 0 && errno == EINTR) n = 1;
+    }
+    if (n < 0) status = fail_io(path);
+    close(file);
+    *n_out = length;
+    return status;
+}
+
+// Is folder/name a model that this program installed? Its library names the driver; the model's file may have been lost.
+static mlff_status check_ours(const char *folder, const char *name, bool *ours_out)
+{
+    static char bytes[1 << 20]; // more than such a library has
     char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s/" MODEL_LIBRARY, folder, name) >= PATH_MAX) return false;
-    FILE *file = fopen(path, "rb");
-    char *bytes = file ? malloc(MOST) : NULL;
-    const size_t n = bytes ? fread(bytes, 1, MOST, file) : 0;
-    const bool ours = n > 0 && memmem(bytes, n, MLFF_KIM_DRIVER, sizeof MLFF_KIM_DRIVER) != NULL;
-    free(bytes);
-    if (file) fclose(file);
-    return ours;
+    size_t n = 0;
+    *ours_out = false;
+    if (snprintf(path, sizeof path, "%s/%s/" MODEL_LIBRARY, folder, name) >= PATH_MAX) return MLFF_OK;
+    const mlff_status status = read_beginning(path, bytes, sizeof bytes, &n);
+    *ours_out = status == MLFF_OK && memmem(bytes, n, MLFF_KIM_DRIVER, sizeof MLFF_KIM_DRIVER) != NULL;
+    return status;
 }
 
 // ---- install ---------------------------------------------------------------------------------------------------------------
@@ -264,29 +283,34 @@ static int accept_ours(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
+static void print_model(const place *p, const char *name)
+{
+    char path[PATH_MAX];
+    mlff_model *model = NULL;
+    mlff_model_info info;
+    if (snprintf(path, sizeof path, "%s/%s/" MLFF_KIM_FILE, p->models, name) >= PATH_MAX) return;
+    const bool good = mlff_model_load(path, &model) == MLFF_OK;
+    if (good) mlff_model_info_get(model, &info);
+    printf("%-30s  %s\n", name, good ? info.description : mlff_last_error());
+    mlff_model_destroy(model);
+}
+
 static mlff_status list(const place *p, bool print, int *n_out)
 {
+    mlff_status status = MLFF_OK;
     struct dirent **entries;
     int n = scandir(p->models, &entries, accept_ours, alphasort);
     *n_out = 0;
     if (n < 0) return errno == ENOENT ? MLFF_OK : fail_io(p->models);
     for (int k = 0; k < n; k++) {
-        char path[PATH_MAX];
-        mlff_model *model = NULL;
-        mlff_model_info info;
-        if (is_ours(p->models, entries[k]->d_name)) {
-            ++*n_out;
-            if (print && snprintf(path, sizeof path, "%s/%s/" MLFF_KIM_FILE, p->models, entries[k]->d_name) < PATH_MAX) {
-                const bool good = mlff_model_load(path, &model) == MLFF_OK;
-                if (good) mlff_model_info_get(model, &info);
-                printf("%-30s  %s\n", entries[k]->d_name, good ? info.description : mlff_last_error());
-                mlff_model_destroy(model);
-            }
-        }
+        bool ours = false;
+        if (status == MLFF_OK) status = check_ours(p->models, entries[k]->d_name, &ours);
+        *n_out += ours;
+        if (ours && print) print_model(p, entries[k]->d_name);
         free(entries[k]);
     }
     free(entries);
-    return MLFF_OK;
+    return status;
 }
 
 // Models whose driver leads to no library cannot be run: mlff was moved or removed. KIM and simulators do not say so.
@@ -305,10 +329,13 @@ static mlff_status remove_model(const place *p, const char *name)
 {
     char folder[PATH_MAX], hidden[PATH_MAX];
     int n = 0;
-    if (strchr(name, '/') || name[0] == '.' || !is_ours(p->models, name))
+    bool ours = false;
+    mlff_status status = strchr(name, '/') || name[0] == '.' ? MLFF_OK : check_ours(p->models, name, &ours);
+    if (status != MLFF_OK) return status;
+    if (!ours)
         return mlff_fail(MLFF_ERR_USAGE, "%s is not a model that mlff kim installed in %s; mlff kim list shows them", name,
                          p->models);
-    mlff_status status = join(folder, p->models, name);
+    status = join(folder, p->models, name);
     if (status == MLFF_OK) status = check_contents(folder, model_files);
     if (status == MLFF_OK) status = join(hidden, p->models, ".mlff-XXXXXX");
     if (status != MLFF_OK) return status;
