@@ -135,8 +135,15 @@ test_interrupt_measurements() {
     is "$(value out batches.0.batch)" 1 "the size before"
     ready() { grep -q 'si64, cpu float32 ' out; }
     interrupted bench run si64 aspirin --n-calls 500 -o run.json --threads 1
-    says '^mlff: (si64|aspirin), cpu float.*: interrupted .*; [0-9]+ profiles? before it (is|are) kept$' err
+    says '^mlff: (si64|aspirin), cpu float.*: interrupted .*; kept: [0-9]+ profiles? in run.json$' err
     says '"name": "si64, cpu float32"' run.json
+    echo mine >run.json
+    interrupted bench run si64 aspirin --n-calls 500 -o run.json --threads 1
+    says '^mlff: (si64|aspirin), cpu float.*: interrupted .*; kept: [0-9]+ profiles? in run-partial.json$' err
+    is "$(cat run.json)" mine "profiles that were there"
+    says '"name": "si64, cpu float32"' run-partial.json
+    interrupted bench run si64 aspirin --n-calls 500 --threads 1
+    says '^mlff: (si64|aspirin), cpu float.*: interrupted .*; what was measured is shown$' err
     ready() { sleep 2; }
     local kind
     for kind in compare precision; do
@@ -240,29 +247,43 @@ test_interrupt_runs() {
     wait $process
     is $? 130 "exit status where the run was killed"
     says 'interrupted before a run was whole' err
-    # A later run that fails, or is interrupted, costs none of those before it.
-    local kind count
-    for kind in runs sizes; do
-        rm -f kept.json
+    # A later run that fails, or is interrupted, costs none of those before it, and no file that is there. A size too large is no failure.
+    local kind signal there expected told count last row
+    while read -r kind signal there expected told; do
+        rm -f kept*.json
+        [ "$there" = new ] || echo mine >kept.json
         local more="--runs 200 --n-steps 3000"
-        [ $kind = sizes ] && more="--system-sizes $(seq -s, 8 8 400) --n-steps 1000"
+        [ "$kind" = sizes ] && more="--system-sizes $(seq -s, 8 8 400) --n-steps 3000"
+        row="$kind, $signal, $there"
         # shellcheck disable=SC2086
         "$mlff" profile "only$$.safetensors" --system silicon --device cpu $more -o kept.json >out 2>err </dev/null &
         process=$!
         count=0
-        local last=
+        last=
         for wait in $(seq 4000); do # the third run of its own
             child=$(pgrep -P $process) && [ "$child" != "$last" ] && last=$child && count=$((count + 1))
             [ $count = 3 ] && break
             sleep 0.01
         done
-        [ $kind = runs ] && kill -KILL "$child"
-        [ $kind = sizes ] && kill -TERM $process
+        [ "$signal" = KILL ] && kill -KILL "$child"
+        [ "$signal" = TERM ] && kill -TERM $process
         wait $process
-        is $? $([ $kind = runs ] && echo 1 || echo 130) "exit status of $kind"
-        [ -s kept.json ] || fail "nothing is kept of $kind"
-    done
-    says 'interrupted at [0-9]+ atoms; what is smaller is reported' err
+        is $? "$expected" "exit status of $row"
+        says "^mlff: $told\$" err
+        local file=kept.json
+        [ "$there" = new ] || file=kept-partial.json
+        [ "$there" = new ] || is "$(cat kept.json)" mine "the file that was there, of $row"
+        says '"runs"' $file
+        [ "$there" = there ] || [ ! -e kept-partial.json ] || fail "a second file of $row"
+    done <<'ROWS'
+runs KILL new 1 a run failed after [0-9]+ of 200 runs; kept: [0-9]+ runs? in kept.json
+runs KILL there 1 a run failed after [0-9]+ of 200 runs; kept: [0-9]+ runs? in kept-partial.json
+runs TERM there 130 interrupted after [0-9]+ of 200 runs; kept: [0-9]+ runs? in kept-partial.json
+sizes KILL new 0 [0-9]+ atoms did not run; kept: [0-9]+ sizes? in kept.json
+sizes KILL there 1 [0-9]+ atoms did not run; kept: [0-9]+ sizes? in kept-partial.json
+sizes TERM new 130 interrupted at [0-9]+ atoms; kept: [0-9]+ sizes? in kept.json
+sizes TERM there 130 interrupted at [0-9]+ atoms; kept: [0-9]+ sizes? in kept-partial.json
+ROWS
     # What a command of compare --run started ends as well.
     "$mlff" compare --run "sleep 77$$; true" --run true >out 2>err </dev/null &
     process=$!

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // bench_registry.c: mlff bench list, run and example: named workloads on every implementation and device that works here.
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "bench.h"
+#include "profile_files.h"
 
 typedef struct workload {
     const char *name, *system;
@@ -134,17 +136,17 @@ static bool chosen(const cli_arguments *arguments, const char *name)
 
 enum { PROFILES_MAX = 64 };
 
-// Reports how it ended, and saves what was measured, also before a failure.
-static int finish(mlff_status status, mlff_profile **profiles, int n, const char *path)
+// Saves what was measured, also before a failure, and reports how it ended.
+static int finish(const cli_arguments *arguments, mlff_status status, mlff_profile **profiles, int n, const char *path)
 {
-    if (status == MLFF_ERR_INTERRUPTED && n > 0)
-        mlff_fail(status, "%s; %d profile%s before it %s %s", mlff_last_error(), n, base_plural(n), n == 1 ? "is" : "are",
-                  path ? "kept" : "shown");
-    int exit_status = cli_exit(status);
-    if (path && n > 0)
-        exit_status = cli_first(exit_status, mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    char cause[1100], kept[PATH_MAX] = "";
+    int exit_status = CLI_GOOD;
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    if (n > 0) exit_status = cli_exit(profile_file_save_runs(profiles, n, status != MLFF_OK, path, kept));
+    const bool is_shown = n > 0 && (!arguments->quiet || (path && strcmp(path, "-") == 0));
+    if (status != MLFF_OK) status = profile_file_tell(status, cause, kept, n, "profile", is_shown);
     for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
-    return exit_status;
+    return cli_first(exit_status, status);
 }
 
 int bench_run(cli_arguments *arguments)
@@ -175,7 +177,7 @@ int bench_run(cli_arguments *arguments)
         }
     }
 done:
-    return finish(status, profiles, n, path);
+    return finish(arguments, status, profiles, n, path);
 }
 
 // ---- the worked example --------------------------------------------------------------------------
@@ -293,5 +295,5 @@ int bench_example(cli_arguments *arguments)
 done:
     cli_progress_clear();
     mlff_text_free(text);
-    return finish(status, profiles, n, path);
+    return finish(arguments, status, profiles, n, path);
 }

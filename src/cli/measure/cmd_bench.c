@@ -86,7 +86,9 @@ const cli_command bench_command = {
         "list     lists the workloads, implementations and devices that can be measured here.\n"
         "run      measures workloads of that list (all of them if none is named) on every device that works.\n"
         "example  is a worked example with new models: one function, a trajectory, three model sizes, latency and memory from\n"
-        "         50 to 1000 atoms.",
+        "         50 to 1000 atoms.\n"
+        "Of run and example that end early (Ctrl-C, or a failure) the profiles made are kept. If the file of -o is there\n"
+        "already, it stays as it was, and they are in NAME-partial.json.",
     .examples = "mlff bench compare --model painn.safetensors --model painn.safetensors:float64\n"
                 "mlff bench compare painn.safetensors:avx2 painn.safetensors:portable --system silicon --n-atoms 64\n"
                 "mlff bench compare ani.safetensors painn.safetensors --system ethanol --trajectory md --html report.html\n"

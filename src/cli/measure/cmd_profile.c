@@ -5,12 +5,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/support/cli.h"
 #include "compare_runs.h"
 #include "mlff_label.h"
+#include "profile_files.h"
 #include "profile_runs.h"
 #include "profile_teacher.h"
 
@@ -183,30 +183,15 @@ static mlff_status report_text(const request *wanted, const mlff_profile *profil
 }
 
 // A file that cannot be written does not keep the report from being shown; it sets *exit_status.
-// Writes -o: of a run that ended early beside a file that is there, which may be of a whole one. `kept` is the name of the file, "" without.
-static mlff_status save(const request *wanted, const mlff_profile *profile, char kept[PATH_MAX])
-{
-    mlff_profile_summary summary;
-    const char *path = wanted->json_path;
-    char partial[PATH_MAX];
-    mlff_status status = MLFF_OK;
-    kept[0] = 0;
-    if (!path) return MLFF_OK;
-    mlff_profile_summary_get(profile, &summary);
-    const bool beside = summary.partial && access(path, F_OK) == 0 && !base_is_stream(path);
-    if (beside) status = base_partial_name(path, partial);
-    if (status == MLFF_OK && (status = mlff_profile_save(profile, beside ? partial : path)) != MLFF_OK && beside) unlink(partial);
-    if (status == MLFF_OK) snprintf(kept, PATH_MAX, "%s", beside ? partial : path);
-    return status;
-}
-
 static mlff_status report(const request *wanted, const mlff_profile *profile, char kept[PATH_MAX], int *exit_status)
 {
     mlff_status status = MLFF_OK;
+    mlff_profile_summary summary;
     char *text = NULL;
     const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
     if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
-    *exit_status = cli_first(*exit_status, save(wanted, profile, kept));
+    mlff_profile_summary_get(profile, &summary);
+    *exit_status = cli_first(*exit_status, profile_file_save(profile, summary.partial, wanted->json_path, kept));
     if (wanted->quiet && !wanted->json) return MLFF_OK;
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : report_text(wanted, profile, &text));
     fputs(text, stdout);
@@ -261,41 +246,53 @@ static int run_many(cli_arguments *arguments, const request *wanted)
     mlff_status status = MLFF_OK;
     mlff_profile **profiles = NULL;
     const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
-    char *text = NULL;
+    char *text = NULL, cause[64], kept[PATH_MAX];
     int n = 0, exit_status = CLI_GOOD;
     MLFF_TRY(cli_output_check(wanted->json_path));
     cli_interrupt_catch();
     MLFF_TRY(profile_runs(arguments, wanted->n_runs, &profiles, &n));
-    if (path) exit_status = cli_exit(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    exit_status = cli_exit(profile_file_save_runs(profiles, n, n < wanted->n_runs, path, kept));
     if (!wanted->json && !wanted->quiet) {
         MLFF_TRY(report_text(wanted, profile_runs_middle(profiles, n), &text));
         fputs(text, stdout);
         profile_runs_print(profiles, n);
     }
-    if (n < wanted->n_runs)
-        MLFF_FAIL(cli_interrupted() ? MLFF_ERR_INTERRUPTED : MLFF_ERR_CALLBACK, "%s after %d of %d runs; %s kept",
-                  cli_interrupted() ? "interrupted" : "a run failed", n, wanted->n_runs, n == 1 ? "it is" : "these are");
+    if (n < wanted->n_runs) {
+        const bool interrupted = cli_interrupted();
+        snprintf(cause, sizeof cause, "%s after %d of %d runs", interrupted ? "interrupted" : "a run failed", n, wanted->n_runs);
+        status = profile_file_tell(interrupted ? MLFF_ERR_INTERRUPTED : MLFF_ERR_CALLBACK, cause, kept, n, "run",
+                                   wanted->json || !wanted->quiet);
+    }
 done:
     mlff_text_free(text);
     profile_runs_free(profiles, n);
     return cli_first(exit_status, status);
 }
 
+// A size that does not run, as one too large for the memory, is no failure: the sizes before it are the answer. It is one where they
+// are not in the file asked for.
 static int run_sizes(cli_arguments *arguments, const request *wanted, const char *sizes)
 {
-    mlff_status status = MLFF_OK;
+    mlff_status status = MLFF_OK, measured;
     mlff_profile **profiles = NULL;
     const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
+    char cause[1100], kept[PATH_MAX];
     int n = 0, exit_status = CLI_GOOD;
     MLFF_TRY(cli_output_check(wanted->json_path));
     cli_interrupt_catch();
-    MLFF_TRY(profile_sizes(arguments, sizes, &profiles, &n));
-    if (path) exit_status = cli_exit(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    measured = profile_sizes(arguments, sizes, &profiles, &n);
+    if (n == 0) MLFF_TRY(measured);
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    exit_status = cli_exit(profile_file_save_runs(profiles, n, measured != MLFF_OK, path, kept));
     if (!wanted->json && !wanted->quiet) profile_sizes_print(profiles, n);
+    if (measured != MLFF_OK) status = profile_file_tell(measured, cause, kept, n, "size", wanted->json || !wanted->quiet);
+    if (measured == MLFF_ERR_CALLBACK && (!kept[0] || strcmp(kept, path) == 0)) {
+        cli_say("%s", mlff_last_error());
+        status = MLFF_OK;
+    }
 done:
     profile_runs_free(profiles, n);
-    exit_status = cli_first(exit_status, status);
-    return exit_status == CLI_GOOD && cli_interrupted() ? CLI_INTERRUPTED : exit_status;
+    return cli_first(exit_status, status);
 }
 
 // The command line as given, quoted for a shell, behind a tool's own.
@@ -418,9 +415,9 @@ const cli_command profile_command = {
         "MODEL may also be xtb:gfn2, xtb:gfn1 (libxtb) or kim:MODEL, which compute on the CPU in processes of their own: a step\n"
         "is one stage, and on a busy machine its waits are those of the other process.\n"
         "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
-        "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial. If the file of "
-        "-o\n"
-        "is there already, it stays as it was, and this report is in NAME-partial.json.",
+        "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial. Of --runs and\n"
+        "--system-sizes what is whole is kept, also where a later one fails. If the file of -o is there already, it stays as it\n"
+        "was, and this report is in NAME-partial.json.",
     .examples = "mlff profile painn.safetensors\n"
                 "mlff profile painn.safetensors --system silicon --n-atoms 512 --n-steps 1000 -o report.json\n"
                 "mlff profile ethanol.safetensors --system ethanol --trajectory md --timestep 0.5 --n-steps 10000\n"

@@ -174,16 +174,9 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
         snprintf(what, sizeof what, "%s atom%s", number, base_plural(atoms[k]));
         const char *extra[] = {"n-atoms", number, NULL};
         status = profile_child(arguments, extra, what, false, &profiles[n]);
-        if (status == MLFF_ERR_CALLBACK && n > 0) { // the largest that went is an answer
-            cli_say("%s did not run; what is smaller is reported", what);
-            status = MLFF_OK;
-            break;
-        }
-        if (status == MLFF_ERR_INTERRUPTED && n > 0) {
-            cli_say("interrupted at %s; what is smaller is reported", what);
-            status = MLFF_OK;
-            break;
-        }
+        if (status == MLFF_ERR_CALLBACK && n > 0) mlff_fail(status, "%s did not run", what);
+        if (status == MLFF_ERR_INTERRUPTED && n > 0) mlff_fail(status, "interrupted at %s", what);
+        if ((status == MLFF_ERR_CALLBACK || status == MLFF_ERR_INTERRUPTED) && n > 0) break;
         MLFF_TRY(status);
         if (n > 0 && same_size(profiles[n - 1], profiles[n])) { // without --system the model chose one: a molecule has one size
             mlff_profile_destroy(profiles[n]);

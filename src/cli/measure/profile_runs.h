@@ -11,7 +11,8 @@ mlff_status profile_child(const cli_arguments *arguments, const char *const *ext
                           mlff_profile **profile_out);
 /* True in a process that profile_child started. */
 bool profile_is_child(void);
-/* One run for each of "32,64,128" atoms; where a larger one fails, those before it. */
+/* One run for each of "32,64,128" atoms. Where a larger one does not run (MLFF_ERR_CALLBACK), and interrupted, it fails, and hands out
+ * those before it. */
 mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlff_profile ***profiles_out, int *n_out);
 void profile_sizes_print(mlff_profile *const *profiles, int n);
 /* Runs the command n_runs times with its options, less those that say where the report goes. Interrupted, it hands out
