@@ -282,6 +282,8 @@ test_restart_other_model() {
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --checkpoint w.restart
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --restart w.restart
     [ ! -s err ] || fail "a run that continues warns"
+    refused 2 "--restart 'w.restart' needs the INPUT, or the --system, of its run too: a restart file holds neither elements nor" \
+        md model.safetensors --timestep 0.1 --n-steps 5 --restart w.restart
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 5 --restart w.restart --precision float64
     "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --seed 4 -o other.safetensors >/dev/null 2>err || fail "mlff new"
     refused 1 'w.restart: was written by a run of another model: its energy is -?[0-9.]+ eV, that of other -?[0-9.]+ eV' \

@@ -41,7 +41,9 @@ static const cli_option options[] = {
     {"checkpoint", 0, "FILE", "write a restart file here, at the end and every --checkpoint-every steps"},
     {"checkpoint-every", 0, "K", "steps between restart files (10000)"},
     {"restart", 0, "FILE",
-     "continue from a restart file of the same system. Frames of -o after the restart\nare removed, new ones are appended"},
+     "continue from a restart file; INPUT, or --system, is that of its run. Frames of -o\nafter the restart are removed, new "
+     "ones "
+     "are appended"},
     {"profile", 0, "FILE", "profile the whole run and write the report as JSON (mlff report FILE shows it)"},
     {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
     {"kernels", 0, "N", "with --profile: trace windows of N steps with CUPTI for the GPU's kernels by name (0; 20 are enough)"},
@@ -335,6 +337,12 @@ static int parse(cli_arguments *arguments, simulation *run)
     if (cli_given(arguments, "kernels") && !run->profile) return cli_usage_error(arguments, "--kernels needs --profile FILE");
     if (cli_given(arguments, "checkpoint-every") && !run->checkpoint)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
+    if (run->restart && arguments->n_positional < 2 && !cli_given(arguments, "system"))
+        return cli_usage_error(
+            arguments,
+            "--restart '%s' needs the INPUT, or the --system, of its run too: a restart file holds neither elements "
+            "nor the name of that file",
+            run->restart);
     if (run->restart && run->thermalize)
         return cli_usage_error(arguments, "--restart continues with the velocities of its file; it excludes --thermalize");
     if (cli_format_check(arguments, run->output) != CLI_GOOD) return CLI_USAGE;
