@@ -209,7 +209,18 @@ test_analyze_formats() {
     says 'the frames are 0.5 fs apart by their own times .*, and 5 fs by --frame-time' err
     run 0 analyze box.lammpstrj --pair O-H --range 3 # has its elements
     run 2 analyze run.dcd --frame-time 1
-    says 'run.dcd: a DCD names no elements; .* as topology' err
+    says 'run.dcd: a DCD names no elements; .* as topology: --topology FILE$' err
+    local command
+    for command in "analyze run.nc --frame-time 1 --skip 1" "eval $ethanol run.dcd" "eval $ethanol run.dcd --skip 1" "relax $ethanol run.nc" \
+        "md $ethanol run.dcd" "vibrations $ethanol run.nc"; do
+        # shellcheck disable=SC2086
+        run 2 $command
+        says ': --topology FILE$' err
+    done
+    run 2 analyze run.dcd --frame-time 1 --topology run.nc # itself without elements
+    says 'run.nc: an AMBER NetCDF trajectory names no elements; .* as topology$' err
+    run 2 profile $ethanol run.dcd # which has no such option
+    says ' as topology$' err
     run 2 analyze run.nc --frame-time 1 --topology box.extxyz
     says 'run.nc: frames of 9 atoms, but the topology has 96' err
     head -c 1500 run.nc >cut.nc

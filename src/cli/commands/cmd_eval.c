@@ -48,6 +48,7 @@ typedef struct frame_outcome {
 } frame_outcome;
 
 typedef struct evaluation {
+    const cli_arguments *arguments;
     cli_setup setup;
     const char *input;
     bool table, stress;
@@ -316,7 +317,7 @@ static mlff_status evaluate_waiting(evaluation *run)
 static mlff_status read_frame(evaluation *run, mlff_reader *reader, mlff_system **system_out)
 {
     mlff_system *system = NULL;
-    mlff_status status = mlff_reader_next(reader, &system);
+    mlff_status status = cli_reader_next(run->arguments, reader, &system);
     if (status == MLFF_ERR_INTERRUPTED && cli_interrupted()) return MLFF_OK; // it waited; the frames so far are whole
     if (status != MLFF_OK) return status;
     if (system) status = mlff_system_check(system, NULL);
@@ -340,7 +341,7 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
 {
     mlff_status status = MLFF_OK, reading = MLFF_OK;
     char cause[1100];
-    MLFF_TRY(cli_reader_skip(reader, run->n_skipped, &run->n_skipped));
+    MLFF_TRY(cli_reader_skip(run->arguments, reader, run->n_skipped, &run->n_skipped));
     int64_t begun_ns = mlff_clock_ns();
 
     while (!cli_interrupted() && !is_unseen(run)) {
@@ -427,7 +428,7 @@ static void evaluation_free(evaluation *run)
 static int run_eval(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
-    evaluation run = {.input = arguments->positional[1], .table = true};
+    evaluation run = {.arguments = arguments, .input = arguments->positional[1], .table = true};
     mlff_reader *reader = NULL;
     const char *json_path = cli_text(arguments, "json", NULL), *output_path = cli_text(arguments, "output", NULL);
     bool json_to_stdout = json_path && strcmp(json_path, "-") == 0,

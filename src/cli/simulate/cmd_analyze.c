@@ -107,10 +107,10 @@ static void check_times(analysis *run, const frame_times *times)
 }
 
 // The next frame, or NULL at the end. Where frames were read, one that cannot be, or an interruption, ends the input.
-static mlff_status next_frame(analysis *run, mlff_reader *reader, mlff_system **system_out)
+static mlff_status next_frame(const cli_arguments *arguments, analysis *run, mlff_reader *reader, mlff_system **system_out)
 {
     mlff_status status =
-        cli_interrupted() ? mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted") : mlff_reader_next(reader, system_out);
+        cli_interrupted() ? mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted") : cli_reader_next(arguments, reader, system_out);
     status = cli_in(run->path, status);
     if (status == MLFF_OK || run->n_frames == 0) return status;
     run->ended = status;
@@ -126,9 +126,9 @@ static mlff_status read_frames(const cli_arguments *arguments, analysis *run, co
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
     MLFF_TRY(cli_reader_open(arguments, run->path, &reader));
-    MLFF_TRY(cli_reader_skip(reader, run->n_skipped, &run->n_skipped));
+    MLFF_TRY(cli_reader_skip(arguments, reader, run->n_skipped, &run->n_skipped));
     for (;; run->n_frames++) {
-        MLFF_TRY(next_frame(run, reader, &system));
+        MLFF_TRY(next_frame(arguments, run, reader, &system));
         if (!system) break;
         if (run->n_frames == 0) MLFF_TRY(begin(run, system, elements));
         times.shortest_fs = fmin(times.shortest_fs, system->time_fs - times.last_fs); // NaN of the first frame, or without times

@@ -40,6 +40,7 @@ typedef struct entry {
 } entry;
 
 typedef struct relaxing {
+    const cli_arguments *arguments;
     cli_setup setup;
     mlff_relax_options options;
     const char *input, *output;
@@ -128,7 +129,7 @@ static mlff_status take_next(relaxing *run, mlff_system **system_out)
     const size_t n_held = (size_t)(run->n_read - run->n_written);
     MLFF_TRY(base_grow(&run->entries, &run->capacity, n_held + 1, sizeof *run->entries, "structures"));
     if (run->reader) {
-        MLFF_TRY(mlff_reader_next(run->reader, &system));
+        MLFF_TRY(cli_reader_next(run->arguments, run->reader, &system));
     } else {
         system = run->built;
         run->built = NULL;
@@ -291,7 +292,7 @@ static int take_system(cli_arguments *arguments, relaxing *run)
 static int run_relax(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK, relaxed;
-    relaxing run = {.input = arguments->n_positional > 1 ? arguments->positional[1] : NULL};
+    relaxing run = {.arguments = arguments, .input = arguments->n_positional > 1 ? arguments->positional[1] : NULL};
     int exit_status = parse(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
     if (exit_status == CLI_GOOD) exit_status = take_system(arguments, &run);
@@ -304,7 +305,7 @@ static int run_relax(cli_arguments *arguments)
     if (!run.built) MLFF_TRY(cli_reader_open(arguments, run.input, &run.reader));
     if (run.output) MLFF_TRY(mlff_writer_open(run.output, cli_text(arguments, "format", NULL), 0, &run.writer));
     cli_interrupt_catch();
-    if (run.reader) MLFF_TRY(cli_reader_skip(run.reader, run.n_skipped, &run.n_skipped));
+    if (run.reader) MLFF_TRY(cli_reader_skip(arguments, run.reader, run.n_skipped, &run.n_skipped));
     run.begun_ns = mlff_clock_ns();
     if (run.to_json) {
         run.json.file = stdout;

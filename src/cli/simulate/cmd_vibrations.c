@@ -23,7 +23,7 @@ static mlff_status read_first(const cli_arguments *arguments, const char *path, 
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     MLFF_TRY(cli_reader_open(arguments, path, &reader));
-    MLFF_TRY(mlff_reader_next(reader, system_out));
+    MLFF_TRY(cli_reader_next(arguments, reader, system_out));
     if (!*system_out) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", path);
 done:
     mlff_reader_destroy(reader);

@@ -264,8 +264,10 @@ typedef struct cli_input {
 } cli_input;
 // Opens `path` with --input-format and --topology, where the command has them. Fails as mlff_reader_open, mlff_reader_set_topology.
 mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out);
-// Reads past the first `n` frames; *n_out is how many there were. Fails as mlff_reader_next, and with MLFF_ERR_INTERRUPTED.
-mlff_status cli_reader_skip(mlff_reader *reader, int64_t n, int64_t *n_out);
+// mlff_reader_next, whose error names --topology where frames need one and the command has it.
+mlff_status cli_reader_next(const cli_arguments *arguments, mlff_reader *reader, mlff_system **system_out);
+// Reads past the first `n` frames; *n_out is how many there were. Fails as cli_reader_next, and with MLFF_ERR_INTERRUPTED.
+mlff_status cli_reader_skip(const cli_arguments *arguments, mlff_reader *reader, int64_t n, int64_t *n_out);
 // The error of an input without frames, or without any behind those that --skip leaves out.
 mlff_status cli_no_frames(const char *path, int64_t n_skipped);
 // mlff_system_build, whose error says so where `name` is a file.

@@ -162,17 +162,17 @@ mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system 
     return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, info.name, lacking, has);
 }
 
-static mlff_status take_first(mlff_reader *reader, const char *path, mlff_system **system_out)
+static mlff_status take_first(const cli_arguments *arguments, mlff_reader *reader, const char *path, mlff_system **system_out)
 {
     mlff_system *system = NULL;
-    const mlff_status status = mlff_reader_next(reader, &system);
+    const mlff_status status = cli_reader_next(arguments, reader, &system);
     if (status == MLFF_OK && !system) return mlff_fail(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     if (status == MLFF_OK) *system_out = system;
     return status;
 }
 
 // The first frame of a file, or a built-in molecule, which has no file.
-static mlff_status read_topology(const char *name, mlff_system **system_out)
+static mlff_status read_topology(const cli_arguments *arguments, const char *name, mlff_system **system_out)
 {
     int n = 0;
     const mlff_builder_info *builders = mlff_builders(&n);
@@ -180,7 +180,7 @@ static mlff_status read_topology(const char *name, mlff_system **system_out)
         if (strcmp(builders[k].name, name) == 0) return mlff_system_build(name, 0, 0, system_out);
     mlff_reader *reader = NULL;
     mlff_status status = mlff_reader_open(name, NULL, &reader);
-    if (status == MLFF_OK) status = take_first(reader, name, system_out);
+    if (status == MLFF_OK) status = take_first(arguments, reader, name, system_out);
     mlff_reader_destroy(reader);
     return status;
 }
@@ -195,7 +195,7 @@ mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, ml
 
     MLFF_TRY(mlff_reader_open(path, has_options ? cli_text(arguments, "input-format", NULL) : NULL, &reader));
     if (structure) {
-        MLFF_TRY(read_topology(structure, &topology));
+        MLFF_TRY(read_topology(arguments, structure, &topology));
         MLFF_TRY(mlff_reader_set_topology(reader, topology));
     }
     *reader_out = reader;
@@ -206,12 +206,20 @@ done:
     return status;
 }
 
-mlff_status cli_reader_skip(mlff_reader *reader, int64_t n, int64_t *n_out)
+// MLFF_ERR_USAGE of a reader that is open tells of its topology: there is none, or it has other atoms.
+mlff_status cli_reader_next(const cli_arguments *arguments, mlff_reader *reader, mlff_system **system_out)
+{
+    const mlff_status status = mlff_reader_next(reader, system_out);
+    if (status != MLFF_ERR_USAGE || !cli_has_option(arguments, "topology") || cli_given(arguments, "topology")) return status;
+    return mlff_fail(status, "%s: --topology FILE", mlff_last_error());
+}
+
+mlff_status cli_reader_skip(const cli_arguments *arguments, mlff_reader *reader, int64_t n, int64_t *n_out)
 {
     for (*n_out = 0; *n_out < n; ++*n_out) {
         mlff_system *system = NULL;
         if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
-        const mlff_status status = mlff_reader_next(reader, &system);
+        const mlff_status status = cli_reader_next(arguments, reader, &system);
         if (status != MLFF_OK || !system) return status;
         mlff_system_destroy(system);
     }
@@ -229,7 +237,7 @@ static mlff_status first_frame(const cli_arguments *arguments, const char *path,
 {
     mlff_reader *reader = NULL;
     mlff_status status = cli_reader_open(arguments, path, &reader);
-    if (status == MLFF_OK) status = take_first(reader, path, system_out);
+    if (status == MLFF_OK) status = take_first(arguments, reader, path, system_out);
     mlff_reader_destroy(reader);
     return status;
 }
