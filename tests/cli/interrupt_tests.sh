@@ -235,6 +235,7 @@ test_interrupt_runs() {
     ! pgrep -f "only$$.safetensors" >/dev/null || fail "the run's process goes on"
     wait $process
     is $? 130 "exit status"
+    ! grep 'kept' err >/dev/null || fail "the run's own report is named, which ends with it: $(cat err)"
     # A run that dies of the signal, as one that does not catch it yet, is interrupted too.
     "$mlff" profile "only$$.safetensors" --system silicon --n-atoms 8 --runs 3 --n-steps 100000000 --device cpu \
         >out 2>err </dev/null &
