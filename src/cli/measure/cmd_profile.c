@@ -392,7 +392,7 @@ static int run(cli_arguments *arguments)
         MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
     if (profile) mlff_profile_summary_get(profile, &summary);
     if (measured != MLFF_OK && profile_is_child())
-        MLFF_FAIL(measured, "%s", cause); // what it kept ends with the command that began it
+        MLFF_FAIL(measured, "%s", cause); // its report is removed by the command that started it
     if (measured != MLFF_OK && kept[0]) MLFF_FAIL(measured, "%s; kept: what was measured in %s, marked partial", cause, kept);
     if (measured != MLFF_OK)
         MLFF_FAIL(measured, "%s%s", cause, summary.partial && !wanted.quiet ? "; what was measured is shown" : "");

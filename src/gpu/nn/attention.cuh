@@ -7,12 +7,44 @@
 #include "gpu_segment.h"
 #include "operand.cuh"
 
+/* A warp's part of the list of what an atom sent or received: this lane's next place, the end, the edge there, −1: none. */
+struct attention_list {
+    int next, end, edge;
+};
+
 template <int AT_ONCE, bool halves> struct attention_edges {
     static constexpr int LANES = 32 / AT_ONCE, PARTS = (GPU_LOGIT_PARTS + LANES - 1) / LANES, PIECES = halves ? 1 : 2;
     float logit[PARTS], envelope;
     uint4 z[AT_ONCE][PIECES];
 
-    /* edge: of this lane's LANES, −1: none. which: 0 of what is sent, 1 of what is received. */
+    /* which: 0 of what is sent, 1 of what is received. */
+    static __device__ __forceinline__ int edge_at(const gpu_attention &of, int which, int k, int end)
+    {
+        return k < end ? which ? of.edges.incoming[k] : k : -1;
+    }
+    /* Of warp `warp` of `warps`, which share the list; no edges where there is no atom. */
+    static __device__ __forceinline__ attention_list list_of(const gpu_attention &of, int which, int atom, bool exists, int warp,
+                                                             int warps, int lane)
+    {
+        const int32_t *const first = which ? of.edges.incoming_first : of.edges.first;
+        attention_list list = {0, 0, -1};
+        if (!exists) return list;
+        list.next = first[atom] + warp + warps * (lane / LANES), list.end = first[atom + 1];
+        list.edge = edge_at(of, which, list.next, list.end);
+        return list;
+    }
+    /* sum += Σ a z and weight += Σ a of a list's edges. */
+    static __device__ __forceinline__ void add_list(const gpu_attention &of, int which, attention_list list, int warps, int lane,
+                                                    eight &sum, float &weight)
+    {
+        while (__ballot_sync(~0u, list.edge >= 0)) {
+            attention_edges edges;
+            edges.request(of, list.edge, which, lane);
+            list.edge = edge_at(of, which, list.next += warps * AT_ONCE, list.end);
+            edges.add(of, which, sum, weight);
+        }
+    }
+    /* edge: of this lane's LANES, −1: none. */
     __device__ __forceinline__ void request(const gpu_attention &of, int edge, int which, int lane)
     {
         const int e = max(edge, 0);
@@ -52,9 +84,7 @@ template <int AT_ONCE, bool halves> struct attention_edges {
             if constexpr (halves)
                 unpack_eight<false>(z[m][0], v);
             else
-                v = {{__uint_as_float(z[m][0].x), __uint_as_float(z[m][0].y), __uint_as_float(z[m][0].z),
-                      __uint_as_float(z[m][0].w), __uint_as_float(z[m][PIECES - 1].x), __uint_as_float(z[m][PIECES - 1].y),
-                      __uint_as_float(z[m][PIECES - 1].z), __uint_as_float(z[m][PIECES - 1].w)}};
+                v = floats_of(z[m][0], z[m][1]);
 #pragma unroll
             for (int c = 0; c < 8; c++) sum.v[c] = fmaf(a, v.v[c], sum.v[c]);
             weight += a;

@@ -28,28 +28,19 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
     attention_sum_kernel(const __grid_constant__ gpu_attention call, int unused)
 {
     typedef attention_edges<8, halves> edges;
-    constexpr int STRIDE = HALF * 32 / edges::LANES; // places of a list from a warp's edges to its next ones
     __shared__ float4 part[SUM_WARPS][2][32];
     __shared__ float part_weight[SUM_WARPS];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = blockIdx.x, received = warp / HALF;
     // The graph is older than the previous kernel.
-    const int32_t *first = received ? call.edges.incoming_first : call.edges.first;
     const bool exists = i < *call.edges.n_atoms;
-    const int end = exists ? first[i + 1] : 0;
-    const auto edge_at = [&](int k) { return k < end ? received ? call.edges.incoming[k] : k : -1; };
-    int mine = exists ? first[i] + warp % HALF + HALF * (lane / edges::LANES) : 0, edge = edge_at(mine);
+    const attention_list list = edges::list_of(call, received, i, exists, warp % HALF, HALF, lane);
     wait_for_previous();
     let_next_start();
     if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
     if (!exists) return;
     eight sum = {};
     float weight = 0;
-    while (__ballot_sync(~0u, edge >= 0)) {
-        edges here;
-        here.request(call, edge, received, lane);
-        edge = edge_at(mine += STRIDE);
-        here.add(call, received, sum, weight);
-    }
+    edges::add_list(call, received, list, HALF, lane, sum, weight);
     part[warp][0][lane] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
     part[warp][1][lane] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
     if (lane == 0) part_weight[warp] = weight;

@@ -108,6 +108,12 @@ template <int NUMBERS> static __device__ __forceinline__ eight load_operand(cons
     return x;
 }
 
+/* Eight floats as they are stored. */
+static __device__ __forceinline__ eight floats_of(uint4 a, uint4 b)
+{
+    return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w), __uint_as_float(b.x),
+             __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
+}
 static __device__ __forceinline__ eight load_floats(const float *at)
 {
     const float4 a = *(const float4 *)at, b = *(const float4 *)(at + 4);

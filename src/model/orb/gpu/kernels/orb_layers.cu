@@ -263,7 +263,7 @@ template <int NUMBERS> struct orb_layers_block : layers_block<NUMBERS> {
             exchange_wait(v, [&](int p) { return p % 3 == 2 ? gate[p / 3] : message[p / 3] + p % 3 * 64; });
 #pragma unroll
             for (int m = 0; m < 4; m++) {
-                const eight z = base::floats_of(v[3 * m], v[3 * m + 1]);
+                const eight z = floats_of(v[3 * m], v[3 * m + 1]);
                 float mean = 0, squares = 0;
 #pragma unroll
                 for (int c = 0; c < 8; c++) mean += z.v[c];

@@ -91,9 +91,7 @@ template <class tile_, int KIND> struct network_epilogues {
     {
         eight y;
         if constexpr (format::split) {
-            y = {{__uint_as_float(from.bits[0].x), __uint_as_float(from.bits[0].y), __uint_as_float(from.bits[0].z),
-                  __uint_as_float(from.bits[0].w), __uint_as_float(from.bits[1].x), __uint_as_float(from.bits[1].y),
-                  __uint_as_float(from.bits[1].z), __uint_as_float(from.bits[1].w)}};
+            y = floats_of(from.bits[0], from.bits[1]);
         } else {
             unpack_eight<format::bfloat>(from.bits[0], y);
         }

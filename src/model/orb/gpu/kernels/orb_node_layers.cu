@@ -27,10 +27,6 @@ struct node_layers_shared {
     float2 moments[2][TOGETHER_WARPS * 32];
     float weight[TOGETHER_WARPS];
 };
-/* Of a warp's list of edges: this lane's next place, the end, the edge there. */
-struct node_list {
-    int next, end, edge;
-};
 typedef float4 node_rows[4 * TOGETHER_THREADS]; // behind it, of each unit: a thread's rows g, g + 8 and columns 32 w + 8 t …
 
 template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_layers_shared> {
@@ -88,33 +84,17 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
     {
         return warp / PARTS;
     }
-    __device__ __forceinline__ int edge_at(int k, int end) const
-    {
-        return k < end ? received() ? call.attention.edges.incoming[k] : k : -1;
-    }
-    __device__ __forceinline__ node_list list_of(int own) const
+    __device__ __forceinline__ attention_list list_of(int own) const
     {
         const int atom = unit_of(own) * ORB_GPU_NODE_UNIT + tile;
-        const int32_t *const first = received() ? call.attention.edges.incoming_first : call.attention.edges.first;
-        node_list of = {0, 0, -1};
-        if (atom >= n_atoms) return of;
-        of.next = first[atom] + warp % PARTS + PARTS * (lane / edges::LANES), of.end = first[atom + 1];
-        of.edge = edge_at(of.next, of.end);
-        return of;
+        return edges::list_of(call.attention, received(), atom, atom < n_atoms, warp % PARTS, PARTS, lane);
     }
-    // Σ a z and Σ a of the edges of this warp's list.
-    __device__ __forceinline__ void add_messages(int own, node_list list)
+    __device__ __forceinline__ void add_messages(int own, const attention_list &list)
     {
-        const int which = received();
         eight sum = {};
         float weight = 0;
-        while (__ballot_sync(~0u, list.edge >= 0)) {
-            edges of;
-            of.request(call.attention, list.edge, which, lane);
-            list.edge = edge_at(list.next += PARTS * (32 / edges::LANES), list.end);
-            of.add(call.attention, which, sum, weight);
-        }
-        base::template store_sums<2>(exchange_of(own) + place_of::SUMS, place_of::PLANE, tile, which, sum, weight,
+        edges::add_list(call.attention, received(), list, PARTS, lane, sum, weight);
+        base::template store_sums<2>(exchange_of(own) + place_of::SUMS, place_of::PLANE, tile, received(), sum, weight,
                                      call.attention.scale, call.attention.shift);
     }
 
@@ -210,7 +190,7 @@ template <int NUMBERS> struct node_layers_block : together_block<NUMBERS, node_l
                                 request_two(of.layer[2].bias + base::column_of(block_of(LAST_TILES))),
                                 call.projects ? request_two(call.project.bias + base::column_of(block_of(PROJECTED)))
                                               : make_float2(0, 0)};
-        node_list list = list_of(0);
+        attention_list list = list_of(0);
 #pragma unroll 1
         for (int own = 0; has_unit(own); own++) begin_unit(own);
         wait_for_previous();

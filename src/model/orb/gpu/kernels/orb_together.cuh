@@ -234,11 +234,6 @@ template <int NUMBERS, class memory> struct together_block {
             for (int k = 0; k < 8; k++) x[r].v[k] += fmaf(fmaf(z[r].v[k], factor, less), gamma.v[k], beta.v[k]);
         }
     }
-    static __device__ __forceinline__ eight floats_of(uint4 a, uint4 b)
-    {
-        return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w), __uint_as_float(b.x),
-                 __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
-    }
     // Stores scale ∘ Σ a z + shift Σ a of row `row` of 16, as columns of what an atom received or sent; each warp has a part of the sums. With TASKS 2 the
     // first four warps have what was sent, the others what was received.
     template <int TASKS>
