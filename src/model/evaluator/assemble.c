@@ -135,7 +135,7 @@ void assemble_results(const mlff_model *model, const mlff_batch *batch, const mo
 // ---- check ------------------------------------------------------------------------------------------------------
 
 // x · 0 is 0 for every finite x, and NaN for all else.
-static double zero_if_finite(const double *x, size_t n)
+double assemble_zero_if_finite(const double *x, size_t n)
 {
     double sum[4] = {0};
     size_t i = 0;
@@ -148,10 +148,10 @@ static double zero_if_finite(const double *x, size_t n)
 static bool atom_is_finite(const model_graph *graph, const model_outputs *outputs, int i)
 {
     const size_t first = (size_t)graph->first[i], n = (size_t)graph->first[i + 1] - first;
-    double sum = zero_if_finite(outputs->atom_energy ? outputs->atom_energy + i : NULL, 1);
-    sum += zero_if_finite(outputs->atom_force ? outputs->atom_force + 3 * (size_t)i : NULL, 3);
-    sum += zero_if_finite(outputs->force_error ? outputs->force_error + i : NULL, 1);
-    sum += zero_if_finite(outputs->pair_gradient ? outputs->pair_gradient + 3 * first : NULL, 3 * n);
+    double sum = assemble_zero_if_finite(outputs->atom_energy ? outputs->atom_energy + i : NULL, 1);
+    sum += assemble_zero_if_finite(outputs->atom_force ? outputs->atom_force + 3 * (size_t)i : NULL, 3);
+    sum += assemble_zero_if_finite(outputs->force_error ? outputs->force_error + i : NULL, 1);
+    sum += assemble_zero_if_finite(outputs->pair_gradient ? outputs->pair_gradient + 3 * first : NULL, 3 * n);
     return sum == 0.0;
 }
 
@@ -160,10 +160,11 @@ mlff_status assemble_check_finite(const mlff_batch *batch, const model_graph *gr
     const size_t n_atoms = (size_t)graph->n_atoms, n_systems = (size_t)graph->n_systems;
     static const char advice[] = "atoms too close, or weights too large for float32; look at the structure, try precision "
                                  "float64, in MD halve the timestep";
-    double sum = zero_if_finite(outputs->atom_energy, n_atoms) + zero_if_finite(outputs->system_energy, n_systems) +
-                 zero_if_finite(outputs->pair_gradient, 3 * (size_t)graph->n_pairs) +
-                 zero_if_finite(outputs->atom_force, 3 * n_atoms) + zero_if_finite(outputs->stress, 6 * n_systems) +
-                 zero_if_finite(outputs->force_error, n_atoms);
+    double sum = assemble_zero_if_finite(outputs->atom_energy, n_atoms) +
+                 assemble_zero_if_finite(outputs->system_energy, n_systems) +
+                 assemble_zero_if_finite(outputs->pair_gradient, 3 * (size_t)graph->n_pairs) +
+                 assemble_zero_if_finite(outputs->atom_force, 3 * n_atoms) +
+                 assemble_zero_if_finite(outputs->stress, 6 * n_systems) + assemble_zero_if_finite(outputs->force_error, n_atoms);
     if (sum == 0.0) return MLFF_OK;
     for (int s = 0; s < batch->n_systems; s++)
         for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++)

@@ -7,6 +7,8 @@
 
 /* Fails with MLFF_ERR_VALUE on the first output that is not finite, and names its atom. */
 mlff_status assemble_check_finite(const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs);
+/* 0 if all n numbers are finite, NaN if not; x may be NULL. */
+double assemble_zero_if_finite(const double *x, size_t n);
 /* Fills what `results` wants, each from the outputs that the model has. `graph` has edge vectors in Å. */
 void assemble_results(const mlff_model *model, const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs,
                       const mlff_results *results);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "assemble.h"
 #include "device/device.h"
 #include "evaluator.h"
 
@@ -58,10 +59,10 @@ static mlff_status prepare(void *self, const mlff_batch *batch, const mlff_resul
 // Results in host memory are checked here; in device memory they are the caller's to check.
 static mlff_status check_finite(const mlff_batch *batch, const mlff_results *results)
 {
-    double sum = 0;
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST) return MLFF_OK;
-    for (int s = 0; results->energies && s < batch->n_systems; s++) sum += results->energies[s] * 0.0;
-    for (int k = 0; results->forces && k < 3 * batch->first_atom[batch->n_systems]; k++) sum += results->forces[k] * 0.0;
+    const size_t n_systems = (size_t)batch->n_systems, n_atoms = (size_t)batch->first_atom[n_systems];
+    const double sum =
+        assemble_zero_if_finite(results->energies, n_systems) + assemble_zero_if_finite(results->forces, 3 * n_atoms);
     return sum == 0.0 ? MLFF_OK
                       : mlff_fail(MLFF_ERR_VALUE,
                                   "energies or forces are not finite: atoms too close, or activations beyond the range of the "
