@@ -107,6 +107,7 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     PLUGIN_TRY(gpu_evaluator_make_stream(false, &e->background));
     CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "creating an event");
     CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "creating an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->reported, cudaEventDisableTiming), "creating an event");
     e->step.neighbors.row_capacity = FIRST_ROW;
     e->step.neighbors.skin = options->skin_angstrom;
     e->row_limit = e->atom_limit = INT32_MAX;
@@ -175,6 +176,7 @@ void gpu_evaluator_destroy(gpu_evaluator *e)
     if (e->background) cudaStreamDestroy(e->background);
     if (e->forked) cudaEventDestroy(e->forked);
     if (e->joined) cudaEventDestroy(e->joined);
+    if (e->reported) cudaEventDestroy(e->reported);
     gpu_evaluator_release_exchanges(e);
     if (e->io.block) cudaFreeHost(e->io.block);
     if (e->clock) cudaGraphExecDestroy(e->clock);
@@ -382,27 +384,49 @@ static cudaError_t clear_report(const gpu_step *step, cudaStream_t stream)
                                                   GPU_PAIR_COUNTS * 32 * sizeof *step->neighbors.pair_counts, stream);
 }
 
+// The report of rows and of the search beside them, to the host on the second stream: the first layer does not wait for it.
+static mlff_status send_report_of_rows(gpu_evaluator *e, const gpu_step *step, bool searches, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(cudaEventRecord(e->reported, stream), "the report");
+    CUDA_TRY(cudaStreamWaitEvent(e->side, e->reported, 0), "the report");
+    if (searches) CUDA_TRY(cudaStreamWaitEvent(e->side, e->joined, 0), "joining");
+    CUDA_TRY(cudaMemcpyAsync(e->io.report, step->report, sizeof *e->io.report, cudaMemcpyDeviceToHost, e->side), "the report");
+    CUDA_TRY(cudaEventRecord(e->reported, e->side), "the report");
+    e->rows_unknown = true;
+done:
+    return status;
+}
+
+mlff_status gpu_evaluator_know_rows(gpu_evaluator *e, bool *good_out)
+{
+    mlff_status status = MLFF_OK;
+    if (e->rows_unknown) CUDA_TRY(cuda_wait_event(e->reported), "the neighbor rows on the GPU");
+    e->rows_unknown = false;
+    *good_out = e->io.report->flags == 0;
+done:
+    return status;
+}
+
 // A step without a graph: the caller's hooks run between its layers. They are called only when rows are known to be long enough and all
 // inputs valid: other processes take part in an exchange, and none may be started twice.
 static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     gpu_step step = step_of(e, wanted);
+    bool good = false;
     e->n_exchanges = 0;
     CUDA_TRY(copy_input(e, wanted, stream), "copying inputs to the GPU");
     PLUGIN_TRY(e->kind->enqueue_rows(e, &step, &wanted->plan, stream));
-    if (wanted->plan.forces) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
-    CUDA_TRY(cudaMemcpyAsync(e->io.report, step.report, sizeof *e->io.report, cudaMemcpyDeviceToHost, stream), "the report");
-    CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
-    if (e->io.report->flags) {
-        CUDA_TRY(clear_report(&step, stream), "the report");
-        return MLFF_OK; // the caller handles the report
-    }
+    PLUGIN_TRY(send_report_of_rows(e, &step, wanted->plan.forces, stream));
     status = e->kind->enqueue_model(e, &step, &wanted->plan, stream);
-    if (status != MLFF_OK) {
-        cuda_wait(e->side, 0); // sums may be running there
-        clear_report(&step, stream);
-    }
+    const mlff_status known = gpu_evaluator_know_rows(e, &good);
+    if (known != MLFF_OK) return known;
+    if (status == MLFF_OK && good) return MLFF_OK;
+    cuda_wait(e->side, 0); // sums may be running there
+    CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
+    CUDA_TRY(clear_report(&step, stream), "the report");
+    if (!good) status = MLFF_OK; // the caller handles the report
 done:
     return status;
 }

@@ -78,7 +78,9 @@ struct gpu_evaluator {
     cudaStream_t stream, side;
     cudaStream_t background; // its blocks begin where those of the other two leave room
     cudaEvent_t forked, joined;
-    mlff_halo halo; // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
+    cudaEvent_t reported; // in steps without a graph: the report of the neighbor rows is on the host
+    bool rows_unknown;    // it has not been waited for
+    mlff_halo halo;       // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
     int has_halo;
     int waits;         // 1: a caller with halos, who needs results that are complete, waits for device batches too
     int ghosts;        // 1: this batch says which atoms are owned
@@ -145,7 +147,10 @@ mlff_status gpu_evaluator_measure_launch(gpu_evaluator *evaluator, captured_grap
 void gpu_evaluator_read_stamps(gpu_evaluator *evaluator, int forces, double launch_ns);
 /* Keeps what the stage times of a stamped call are read from, when they are asked for. */
 void gpu_evaluator_keep_stamps(gpu_evaluator *evaluator, int forces, double launch_ns, const host_times *times);
-/* Exchanges ghosts' rows of an array by the caller's hook; timed where stage clocks are on. It follows stage `stage` of the model. */
+/* In a step without a graph: waits until it is known whether inputs are valid and neighbor rows long enough. */
+mlff_status gpu_evaluator_know_rows(gpu_evaluator *evaluator, bool *good_out);
+/* Exchanges ghosts' rows of an array by the caller's hook; timed where stage clocks are on. It follows stage `stage` of the model.
+ * Fails without a message where neighbor rows are not good: the step ends, and its report says why. */
 mlff_status gpu_evaluator_exchange(gpu_evaluator *evaluator, int layer, int stage, const mlff_halo_array *array,
                                    cudaStream_t stream);
 void gpu_evaluator_release_exchanges(gpu_evaluator *evaluator);

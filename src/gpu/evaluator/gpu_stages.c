@@ -149,6 +149,9 @@ void gpu_evaluator_keep_stamps(gpu_evaluator *e, int forces, double launch_ns, c
 mlff_status gpu_evaluator_exchange(gpu_evaluator *e, int layer, int stage, const mlff_halo_array *array, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
+    bool good = false;
+    PLUGIN_TRY(gpu_evaluator_know_rows(e, &good));
+    if (!good) return MLFF_ERR_LIMIT;
     timed_exchange *timed = e->clock_on && e->n_exchanges < GPU_MAX_EXCHANGES ? &e->exchanges[e->n_exchanges] : NULL;
     if (timed) {
         if (!timed->begin) CUDA_TRY(cudaEventCreate(&timed->begin), "creating an event");
