@@ -297,7 +297,7 @@ void PairMlff::map_rows()
     std::fill(owned.begin(), owned.begin() + n_owned, 1);
 }
 
-// On one rank positions are read where LAMMPS has them.
+// Positions are read where LAMMPS has them, if all rows are there in order.
 void PairMlff::gather(bool new_ghosts)
 {
     if (new_ghosts || has_null_types || hidden_groups) map_rows();
@@ -317,9 +317,12 @@ void PairMlff::gather(bool new_ghosts)
     atom_virials.resize(vflag_atom ? 9 * static_cast<size_t>(n) : 0);
 }
 
-// Rows that are the atoms of the same index: where every owned atom has an element.
+// Rows that are the atoms of the same index: where every owned atom has an element, and with its ghosts where those that are no images of
+// the batch come first. So it is if the x axis alone is divided: LAMMPS exchanges ghosts along x, y and z, one after the other.
 int PairMlff::n_plain() const
 {
+    const int n = n_rows();
+    if (n > 0 && atom_of_row[n - 1] == n - 1) return n;
     return n_owned == atom->nlocal ? n_owned : 0;
 }
 
