@@ -300,7 +300,7 @@ typedef struct mlff_stage_work {
 /* Work of a stage, by its index in the list of stages, for a batch of this size. 1: described; 0: not, `work_out` is zeros. */
 MLFF_API int mlff_evaluator_stage_work(const mlff_evaluator *evaluator, int stage, const mlff_work_size *size,
                                        mlff_stage_work *work_out);
-/* What bounds a stage, and what makes it faster: one or two sentences; "" where nothing is known. Static. */
+/* What a stage computes, and what makes it faster: one or two sentences; "" where nothing is known. Static. */
 MLFF_API const char *mlff_evaluator_stage_advice(const mlff_evaluator *evaluator, int stage);
 /* The stage that a GPU kernel of this name belongs to: "forward/message"; "" for a kernel that runs between steps; NULL for one
  * that is not the evaluator's. `kernel` as profilers print it, with or without template arguments. Static. */

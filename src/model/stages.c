@@ -13,10 +13,9 @@ static const model_stage evaluator_stages[] = {
      "skip); frames that do not follow from one another need a new list each time",
      NULL},
     {"forward", "geometry",
-     "one pass over all pairs, bound by memory. Its cost is proportional to the number of pairs: a smaller cutoff has fewer",
-     NULL},
+     "one pass over all pairs. Its cost is proportional to the number of pairs: a smaller cutoff has fewer", NULL},
     {"backward", "forces",
-     "pair gradients summed into forces, bound by memory. Its cost is proportional to the number of pairs: a smaller cutoff has "
+     "pair gradients summed into forces. Its cost is proportional to the number of pairs: a smaller cutoff has "
      "fewer",
      NULL},
     {"forward", "transfer",

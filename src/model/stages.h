@@ -8,7 +8,7 @@
 
 typedef struct model_stage {
     const char *phase, *name; /* phase NULL: both forward and backward */
-    const char *advice;       /* what bounds the stage, and what makes it faster */
+    const char *advice;       /* what the stage computes, and what makes it faster; what bounds it is measured */
     /* Least work for a batch of this size; NULL: not described. `stage` has phase and layer. */
     void (*work)(const mlff_model *model, const mlff_stage *stage, const mlff_work_size *size, mlff_stage_work *work_out);
 } model_stage;

@@ -239,6 +239,13 @@ bool callable_is_float64(const mlff_callable *callable);
 /* bounds.c: least work of each stage as the callable states it, and its least time on n_threads (0: not bounded here). The first
  * rows of the profile are the callable's stages. Fails with MLFF_ERR_MEMORY. */
 mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads, ceiling_products products);
+/* Rows of the name and phase of stages[first], over layers, against their bound, by medians. */
+typedef struct stage_bound {
+    double flops, bytes, bound_ms, time_ms;
+    bool by_memory;     /* the limit that most of bound_ms is of */
+    double limit_share; /* of that limit alone: the part of bound_ms that is of it, over time_ms; 0 where not known */
+} stage_bound;
+stage_bound bounds_of_stage(const mlff_profile *profile, const profile_stage *first);
 
 /* leaks.c: reserved memory against what is used of it; called by profile_derive. */
 void leaks_relate(mlff_profile *profile);

@@ -134,8 +134,7 @@ static void pair_work(const mlff_model *model, const mlff_stage *stage, const ml
 }
 
 static const model_stage stage_descriptions[] = {
-    {"forward", "pair_sum", "the sum over pairs of a closed form, bound by memory. A smaller cutoff has fewer pairs", pair_work},
-    {0}};
+    {"forward", "pair_sum", "the sum over pairs of a closed form. A smaller cutoff has fewer pairs", pair_work}, {0}};
 
 const model_architecture lj_architecture = {
     .name = "lennard-jones",

@@ -276,6 +276,40 @@ static void test_bounds_of_products(void **state)
     mlff_profile_destroy(profile);
 }
 
+// The advice says that a stage is bound by a limit only where its share of this limit was measured and is a half at least. Two layers of
+// one stage, of which the shares are of their sum; the smaller limit of mixed layers does not count for the larger one.
+static void test_advice_claims_measured_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        double bound_ms[2];
+        bool by_memory[2];
+        const char *told;
+    } cases[] = {
+        {{0.0, 0.0}, {false, false}, "layer 0 with 1 ms): matrix products"}, // no limit was measured
+        {{0.9, 0.88}, {false, false}, "layer 0 with 1 ms), bound by arithmetic (89 % of the measured limit): matrix products"},
+        {{0.5, 0.5}, {true, true}, "layer 0 with 1 ms), bound by memory traffic (50 % of the measured limit): matrix"},
+        {{0.9, 0.08}, {false, false}, "layer 0 with 1 ms), at 49 % of the measured limit of arithmetic: matrix"},
+        {{0.3, 0.9}, {false, true}, "layer 0 with 1 ms), at 45 % of the measured limit of memory traffic: matrix"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_profile *profile = of_size(10, 2.0, 0.1);
+        for (int layer = 0; layer < 2; layer++) {
+            const mlff_stage stage = {"message", "forward", layer, ""};
+            assert_ok(profile_add_stage(profile, &stage, &(mlff_statistics){.mean = 1.0, .median = 1.0}));
+            assert_ok(profile_set(&profile->stages[layer].advice, "matrix products"));
+            profile->stages[layer].bound_ms = cases[k].bound_ms[layer];
+            profile->stages[layer].bound_by_memory = cases[k].by_memory[layer];
+        }
+        assert_ok(hotspots_recommend(profile));
+        int n;
+        const char *const *texts = mlff_profile_recommendations(profile, &n);
+        assert_true(n > 0);
+        if (!strstr(texts[0], cases[k].told)) fail_msg("case %zu: \"%s\", expected \"%s\"", k, texts[0], cases[k].told);
+        mlff_profile_destroy(profile);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rate_of_a_working_set),
@@ -285,6 +319,7 @@ int main(void)
                                        cmocka_unit_test(test_what_if_check),
                                        cmocka_unit_test(test_what_if_interval),
                                        cmocka_unit_test(test_bounds),
+                                       cmocka_unit_test(test_advice_claims_measured_limits),
                                        cmocka_unit_test(test_bounds_of_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

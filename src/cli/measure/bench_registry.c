@@ -18,7 +18,7 @@ static const workload workloads[] = {
     {"si64", "silicon", 64, 64, 3, "Si", "64 atoms of silicon, PaiNN of 64 features, 3 layers: the size the targets are for"},
     {"si512", "silicon", 512, 64, 3, "Si", "512 atoms of silicon"},
     {"water192", "water", 192, 64, 3, "H,O", "64 water molecules"},
-    {"aspirin", "aspirin", 21, 128, 3, "H,C,O", "one molecule, PaiNN of 128 features: bound by what does not depend on atoms"},
+    {"aspirin", "aspirin", 21, 128, 3, "H,C,O", "one molecule, PaiNN of 128 features"},
 };
 enum { N_WORKLOADS = sizeof workloads / sizeof *workloads };
 

@@ -50,12 +50,12 @@ const model_stage ani_stage_descriptions[] = {
      "less",
      NULL},
     {"forward", "network",
-     "matrix products of every member for each atom, bound by arithmetic. Run fewer members, or more threads while "
-     "there are enough atoms for them; several structures in one call share the reading of the weights",
+     "matrix products of every member for each atom. Run fewer members, or more threads while there "
+     "are enough atoms for them; several structures in one call share the reading of the weights",
      network_work},
     {"backward", "network_backward",
-     "matrix products of every member for each atom, bound by arithmetic. Run fewer members, or more threads while "
-     "there are enough atoms for them; several structures in one call share the reading of the weights",
+     "matrix products of every member for each atom. Run fewer members, or more threads while there "
+     "are enough atoms for them; several structures in one call share the reading of the weights",
      network_work},
     {"backward", "aev_backward",
      "derivatives of the symmetry functions for each pair and triple. Its cost is proportional to the square of the number of "

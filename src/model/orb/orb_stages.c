@@ -51,16 +51,13 @@ static void encoder_work(const mlff_model *model, const mlff_stage *stage, const
 const model_stage orb_stage_descriptions[] = {
     {NULL, "radial", "inputs of each edge, and the choice of the nearest neighbors: a sort of each row of the neighbor list",
      NULL},
-    {NULL, "encoder", "matrix products for each edge, bound by arithmetic. Fewer neighbors cost less; more threads help",
-     encoder_work},
+    {NULL, "encoder", "matrix products for each edge. Fewer neighbors cost less; more threads help", encoder_work},
     {NULL, "message",
-     "matrix products for each edge, bound by arithmetic: 95 % of a step. Its cost is proportional to the number of edges: a "
-     "model "
+     "matrix products for each edge. Its cost is proportional to the number of edges: a model "
      "with 20 neighbors costs less than one named inf; fewer atoms, or more threads",
      message_work},
-    {NULL, "update", "matrix products for each atom, bound by arithmetic. More threads while there are enough atoms for them",
-     update_work},
-    {NULL, "readout", "means over systems and small networks, bound by arithmetic", NULL},
+    {NULL, "update", "matrix products for each atom. More threads while there are enough atoms for them", update_work},
+    {NULL, "readout", "means over the atoms of each system, and small networks for each atom", NULL},
     {0}};
 
 mlff_status orb_stages_create(const orb_parameters *p, mlff_stage **stages_out, int *n_out)

@@ -45,12 +45,12 @@ const model_stage painn_stage_descriptions[] = {
     {NULL, "radial",
      "exponentials and cosines for each pair and basis function. Fewer radial functions or a smaller cutoff cost less", NULL},
     {NULL, "message",
-     "the sum over pairs of products of features, bound by memory traffic per pair. A smaller cutoff, fewer features or fewer "
-     "layers cost less; more threads help while there are enough atoms for them",
+     "the sum over pairs of products of features. A smaller cutoff, fewer features or fewer layers "
+     "cost less; more threads help while there are enough atoms for them",
      message_work},
     {NULL, "update",
-     "matrix products over atoms, bound by arithmetic. Its cost is proportional to the square of the number of features: fewer "
+     "matrix products over atoms. Its cost is proportional to the square of the number of features: fewer "
      "features or layers, or more threads while there are enough atoms for them",
      update_work},
-    {NULL, "readout", "a small network for each atom, bound by arithmetic. More threads, or fewer features", readout_work},
+    {NULL, "readout", "a small network for each atom. More threads, or fewer features", readout_work},
     {0}};

@@ -6,19 +6,31 @@
 
 #include "profile/profile.h"
 
+stage_bound bounds_of_stage(const mlff_profile *profile, const profile_stage *first)
+{
+    stage_bound b = {0};
+    double memory_ms = 0.0;
+    for (int k = 0; k < profile->n_stages; k++) {
+        const profile_stage *row = &profile->stages[k];
+        if (strcmp(row->name, first->name) != 0 || strcmp(row->phase, first->phase) != 0) continue;
+        b.flops += row->flops;
+        b.bytes += row->bytes;
+        b.bound_ms += row->bound_ms;
+        b.time_ms += row->shown.median_ms;
+        if (row->bound_by_memory) memory_ms += row->bound_ms;
+    }
+    const double arithmetic_ms = b.bound_ms - memory_ms;
+    b.by_memory = memory_ms > arithmetic_ms;
+    if (b.time_ms > 0.0) b.limit_share = (b.by_memory ? memory_ms : arithmetic_ms) / b.time_ms;
+    return b;
+}
+
 // A stage, over layers, that took less time than its bound: its kind's first row, or NULL.
 static const profile_stage *find_faster(const mlff_profile *profile)
 {
     for (int i = 0; i < profile->n_stages; i++) {
-        const profile_stage *first = &profile->stages[i];
-        double bound = 0, time = 0;
-        for (int k = 0; k < profile->n_stages; k++) {
-            const profile_stage *row = &profile->stages[k];
-            if (strcmp(row->name, first->name) != 0 || strcmp(row->phase, first->phase) != 0) continue;
-            bound += row->bound_ms;
-            time += row->shown.median_ms;
-        }
-        if (bound > time) return first;
+        const stage_bound b = bounds_of_stage(profile, &profile->stages[i]);
+        if (b.bound_ms > b.time_ms) return &profile->stages[i];
     }
     return NULL;
 }

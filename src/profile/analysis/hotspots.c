@@ -110,10 +110,26 @@ static mlff_status say_unattributed(mlff_profile *profile, const group *g)
                g->share * 100.0, PROFILE_TIME(g->time_ms), profile->model_name);
 }
 
+// From this share of a measured limit on, a stage is said to be bound by it.
+#define BOUND_FROM 0.5
+
+// What the measured limits say of a stage; "" where none was measured for it.
+static void limit_text(const mlff_profile *profile, const profile_stage *first, char *text, size_t text_bytes)
+{
+    const stage_bound b = bounds_of_stage(profile, first);
+    const char *limit = b.by_memory ? "memory traffic" : "arithmetic";
+    text[0] = 0;
+    if (!(b.limit_share > 0.0)) return;
+    if (b.limit_share >= BOUND_FROM)
+        snprintf(text, text_bytes, ", bound by %s (%.0f %% of the measured limit)", limit, 100.0 * b.limit_share);
+    else
+        snprintf(text, text_bytes, ", at %.0f %% of the measured limit of %s", 100.0 * b.limit_share, limit);
+}
+
 // `above`: a heavier stage with the same advice, or NULL.
 static mlff_status say_stage(mlff_profile *profile, const group *g, const group *above)
 {
-    char where[96], detail[128] = "", bound[96] = "", same[160];
+    char where[96], detail[128] = "", limit[96], gain[96] = "", same[160];
     const profile_stage *row = g->first;
     const char *phase = row->phase, *includes = row->includes;
     if (strcmp(row->name, "unattributed") == 0) return say_unattributed(profile, g);
@@ -127,10 +143,12 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     } else {
         snprintf(where, sizeof where, "%s%.40s%s", *phase ? " (" : "", phase, *phase ? ")" : "");
     }
-    if (g->share < 0.99) base_format(bound, sizeof bound, ". Upper bound if eliminated: %.2f×", 1.0 / (1.0 - g->share));
+    if (g->share < 0.99) base_format(gain, sizeof gain, ". Upper bound if eliminated: %.2f×", 1.0 / (1.0 - g->share));
     if (above) snprintf(same, sizeof same, "the same advice as for %.60s (%.60s)", above->first->name, above->first->phase);
-    return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, fmin(g->share, 1.0) * 100.0,
-               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : advice_of(row), bound);
+    limit_text(profile, row, limit, sizeof limit);
+    return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s%s: %s%s", row->name, where, fmin(g->share, 1.0) * 100.0,
+               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, limit, above ? same : advice_of(row),
+               gain);
 }
 
 static mlff_status say_stages(mlff_profile *profile)

@@ -249,26 +249,19 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
     page_heading(p, "How near to the machine's limits");
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *first = &profile->stages[i];
-        double flops = 0.0, bytes = 0.0, bound = 0.0, time = 0.0;
         bool listed = first->bound_ms <= 0.0;
         char name[128];
         for (int k = 0; k < i && !listed; k++)
             listed = strcmp(profile->stages[k].name, first->name) == 0 && strcmp(profile->stages[k].phase, first->phase) == 0;
         if (listed) continue;
-        for (int k = i; k < profile->n_stages; k++) {
-            const profile_stage *s = &profile->stages[k];
-            if (strcmp(s->name, first->name) != 0 || strcmp(s->phase, first->phase) != 0) continue;
-            flops += s->flops;
-            bytes += s->bytes;
-            bound += s->bound_ms;
-            time += s->shown.median_ms;
-        }
-        bound_ms += bound;
-        shown_ms += time;
+        const stage_bound b = bounds_of_stage(profile, first);
+        bound_ms += b.bound_ms;
+        shown_ms += b.time_ms;
         snprintf(name, sizeof name, "%.40s/%.40s", first->phase, first->name);
         page_row(p, name, 22, "%5.1f %% of its bound: at least %s (%s), %.3g Mflop and %.3g MB; %.3g Gflop/s reached",
-                 time > 0.0 ? 100.0 * bound / time : 0.0, PROFILE_TIME(bound), first->bound_by_memory ? "memory" : "arithmetic",
-                 flops * 1e-6, bytes * 1e-6, time > 0.0 ? flops * 1e-6 / time : 0.0);
+                 b.time_ms > 0.0 ? 100.0 * b.bound_ms / b.time_ms : 0.0, PROFILE_TIME(b.bound_ms),
+                 b.by_memory ? "memory" : "arithmetic", b.flops * 1e-6, b.bytes * 1e-6,
+                 b.time_ms > 0.0 ? b.flops * 1e-6 / b.time_ms : 0.0);
     }
     if (c->products != CEILING_VECTORS) {
         base_format(rates, sizeof rates, " by vectors, %.4g Gflop/s in %s, ", c->product_flops_a_ns,
