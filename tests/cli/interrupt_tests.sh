@@ -8,6 +8,18 @@ test_interrupt_md() {
     says 'interrupted after [0-9]+ of 1000000000 steps' err && says '(interrupted)' && says 'steps/s'
     run 0 eval model.safetensors run.extxyz # whole frames only
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
+    # A profile that is there stays; without one the file has the steps until then.
+    interrupted md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 --profile run.json
+    says '^mlff: interrupted after [0-9]+ of 1000000000 steps; what was written is kept, the profile in run.json$' err
+    says 'partial: ended after [0-9]+ of 1000000000 steps' run.json
+    cp run.json before.json
+    interrupted md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 --profile run.json
+    says '; what was written is kept, the profile in run-partial.json$' err && says '^profile: run-partial.json '
+    cmp run.json before.json || fail "a profile that was there"
+    run 0 report run-partial.json --text
+    says 'partial: ended after'
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 20 --profile run.json # a whole run takes its place
+    [ "$(grep -c 'partial: ended' run.json)" = 0 ] || fail "a whole run is marked partial"
 }
 
 test_interrupt_profile() {

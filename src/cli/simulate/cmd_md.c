@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/simulate/md.h"
@@ -243,13 +244,38 @@ done:
     return status;
 }
 
-// Also of a run that ended early: how it went until then is what one wants to see.
-static mlff_status save_profile(simulation *run)
+// The file of --profile; of several GPUs the first one's. NAME-partial for a run that ended early where one of the files is there, which may
+// be of a whole run.
+static mlff_status name_profile(const simulation *run, char *name)
 {
     mlff_status status = MLFF_OK;
+    char path[PATH_MAX];
+    bool is_there = false;
+    for (int k = 0; k == 0 || k < run->setup.n_gpus; k++) {
+        MLFF_TRY(mlff_profile_rank_path(run->profile, k, path, sizeof path));
+        is_there = is_there || access(path, F_OK) == 0;
+    }
+    if (run->n_done < run->n_steps && is_there && !base_is_stream(run->profile)) return base_partial_name(run->profile, name);
+    snprintf(name, PATH_MAX, "%s", run->profile);
+done:
+    return status;
+}
+
+// Also of a run that ended early: how it went until then is what one wants to see. `kept` is the name of the file, "" without one.
+static mlff_status save_profile(simulation *run, char *kept)
+{
+    mlff_status status = MLFF_OK;
+    char name[PATH_MAX], notes[96] = "";
+    kept[0] = 0;
     if (!run->monitor || run->n_done == 0) return MLFF_OK;
-    MLFF_TRY(mlff_monitor_save(run->monitor, NULL, NULL, run->profile));
-    if (run->table) cli_print("profile: %s (mlff report %s shows it)\n", run->profile, run->profile);
+    MLFF_TRY(name_profile(run, name));
+    if (run->n_done < run->n_steps)
+        snprintf(notes, sizeof notes, "partial: ended after %" PRId64 " of %" PRId64 " steps", run->n_done, run->n_steps);
+    status = mlff_monitor_save(run->monitor, NULL, *notes ? notes : NULL, name);
+    if (status != MLFF_OK && strcmp(name, run->profile) != 0) unlink(name);
+    if (status != MLFF_OK) goto done;
+    if (strcmp(name, "-") != 0) snprintf(kept, PATH_MAX, "%s", name);
+    if (run->table) cli_print("profile: %s (mlff report %s shows it)\n", name, name);
 done:
     return status;
 }
@@ -423,13 +449,14 @@ static int run_md(cli_arguments *arguments)
     // Each file is completed whatever befell the others, also after a failed step: its frames show why it failed.
     if (run.writer) exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
     run.writer = NULL;
-    exit_status = cli_first(exit_status, save_profile(&run));
-    if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
+    char profile[PATH_MAX];
+    exit_status = cli_first(exit_status, save_profile(&run, profile));
+    if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s%s%s", cause, *profile ? "; kept: the profile in " : "", profile);
     md_warn_if_absurd(&run);
     if (!arguments->quiet) md_hint_at_halved_temperature(&run);
     if (run.n_done < run.n_steps)
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " step%s; what was written is kept",
-                  run.n_done, run.n_steps, base_plural(run.n_steps));
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " step%s; what was written is kept%s%s",
+                  run.n_done, run.n_steps, base_plural(run.n_steps), *profile ? ", the profile in " : "", profile);
 done:
     mlff_writer_destroy(run.writer);
     mlff_dynamics_destroy(run.dynamics);
@@ -452,7 +479,7 @@ const cli_command md_command = {
         "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
         "start (meV/atom). After the run the slope of the drift is fitted. If energies or positions are no longer finite, the\n"
         "run ends with an error. Ctrl-C ends it after the current step with exit status 130; trajectory and restart file are\n"
-        "kept.",
+        "kept. If a file of --profile is there already, it stays as it was, and the steps until then are in NAME-partial.json.",
     .examples =
         "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
         "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"
