@@ -16,6 +16,7 @@ from ase.build import molecule
 
 from mlff_distiller import StudentCalculator, __version__, profile_teachers
 from mlff_distiller.cuda.md_profiler import MDProfiler, MDProfileResult
+from mlff_distiller.errors import MlffError
 
 SCRIPT = "import sys; sys.argv = ['x', *sys.argv[2:]]; import mlff_distiller._command as c; getattr(c, sys.argv.pop(1))()"
 
@@ -107,33 +108,54 @@ class Teachers(unittest.TestCase):
         self.assertNotIn("left out: orb", done.stderr)  # it runs without orb_models
 
     def test_ctrl_c(self):
-        """What was measured before is kept: the sizes before, and steps of the one under way where there is no other."""
+        """What was measured before is kept, also where a size fails: the sizes before, and steps of the one under way where there is no other."""
         folder = support.scratch("interrupted")
         model = ["--model", str(support.untrained_path()), "--device", "cpu", "--output-dir", str(folder), "--n-steps", "10"]
         calculator = StudentCalculator(support.untrained_path(), device="cpu")
         first, calls = MDProfiler("cpu", warmup_steps=2).profile_calculator(calculator, molecule("CH3CH2OH"), n_steps=10), []
 
-        def interrupting(options, profiler, name, n_atoms):
-            calls.append(n_atoms)
-            if len(calls) == 2:
-                raise KeyboardInterrupt
-            return first
+        def failing(error):
+            calls.clear()
+
+            def measure(options, profiler, name, n_atoms):
+                calls.append(n_atoms)
+                if len(calls) == 2:
+                    raise error
+                return first
+
+            return mock.patch.object(profile_teachers, "_profile", measure)
 
         said = io.StringIO()
-        with mock.patch.object(profile_teachers, "_profile", interrupting), contextlib.redirect_stderr(said):
-            self.assertEqual(profile_teachers.main([*model, "--system-sizes", "8,64,216"]), 130)
-        self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted at 64 atoms; 1 profile measured before is kept")
-        self.assertEqual(MDProfileResult.load_json(folder / "untrained_scaling_silicon.json").n_steps, 10)
+
+        def check(arguments, status, told, file, there):
+            """A file that is there stays as it was."""
+            path, partial_file = folder / file, folder / file.replace(".json", "-partial.json")
+            if there:
+                path.write_text("mine")
+            kept = partial_file if there else path
+            self.assertEqual(profile_teachers.main([*model, *arguments]), status)
+            self.assertEqual(said.getvalue().splitlines()[-1], f"mlff-profile: {told} in {kept}")
+            self.assertEqual(MDProfileResult.load_json(kept).n_steps, 10)
+            self.assertEqual(path.read_text() == "mine", there)
+            self.assertEqual(partial_file.exists(), there)
+            for name in (path, partial_file):
+                name.unlink(missing_ok=True)
+
+        sizes = ["--system-sizes", "8,64,216"]
+        for there in (False, True):
+            with failing(KeyboardInterrupt()), contextlib.redirect_stderr(said):
+                check(sizes, 130, "interrupted at 64 atoms; kept: 1 profile", "untrained_scaling_silicon.json", there)
+            with failing(MlffError("no memory")), contextlib.redirect_stderr(said):
+                check(sizes, 1, "64 atoms: no memory; kept: 1 profile", "untrained_scaling_silicon.json", there)
 
         def partial(*_):
             error = KeyboardInterrupt()
             error.profile = first
             raise error
 
-        with mock.patch.object(profile_teachers, "_profile", partial), contextlib.redirect_stderr(said):
-            self.assertEqual(profile_teachers.main(model), 130)
-        self.assertEqual(said.getvalue().splitlines()[-1], "mlff-profile: interrupted after 10 steps, which are kept")
-        self.assertEqual(MDProfileResult.load_json(folder / "untrained_profile.json").n_steps, 10)
+        for there in (False, True):
+            with mock.patch.object(profile_teachers, "_profile", partial), contextlib.redirect_stderr(said):
+                check([], 130, "interrupted after 10 steps; kept: what was measured", "untrained_profile.json", there)
 
     def test_a_folder_that_cannot_be_made(self):
         said = io.StringIO()

@@ -27,3 +27,13 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 def write_whole(path: str | os.PathLike[str], text: str) -> None:
     with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def partial_path(path: pathlib.Path) -> pathlib.Path:
+    """A new file `NAME-partial.SUFFIX` beside `path`, for what was made of it."""
+    for number in range(1, 1001):
+        mark = "-partial" if number == 1 else f"-partial-{number}"
+        partial = path.with_name(path.stem + mark + path.suffix)
+        with contextlib.suppress(FileExistsError), partial.open("x"):
+            return partial
+    raise FileExistsError(f"{path}: has too many partial files")

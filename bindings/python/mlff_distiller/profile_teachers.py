@@ -29,7 +29,7 @@ from ase.data import chemical_symbols
 from . import _library as lib
 from . import _structs as s
 from ._bridge import doubles
-from ._files import write_whole
+from ._files import partial_path, write_whole
 from ._numbers import count_text
 from .cuda.device_utils import get_device
 from .cuda.md_profiler import MDProfiler, MDProfileResult
@@ -108,15 +108,29 @@ def _check_folder(folder: pathlib.Path) -> None:
         pass
 
 
-def _save(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult]) -> None:
+def _save(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult], ended_early: bool) -> pathlib.Path:
+    """Writes the file, and says so. A run that ended early leaves one that is there as it was: it may be of a whole run."""
     if not (folder / "README.md").exists():
         write_whole(folder / "README.md", README)
     path = folder / name
+    beside = ended_early and path.exists()
+    if beside:
+        path = partial_path(path)
+    try:
+        _write(path, results)
+    except BaseException:
+        if beside:
+            path.unlink(missing_ok=True)
+        raise
+    print(f"written: {path}")
+    return path
+
+
+def _write(path: pathlib.Path, results: Sequence[MDProfileResult]) -> None:
     if len(results) == 1:
         results[0].save_json(path)
     else:
         write_whole(path, json.dumps({"runs": [result.to_dict() for result in results]}))
-    print(f"written: {path}")
 
 
 def _table(results: Sequence[MDProfileResult]) -> None:
@@ -128,15 +142,16 @@ def _table(results: Sequence[MDProfileResult]) -> None:
         print(f"{r.name:<{width}} " + " ".join(texts) + f" {r.us_per_atom:9.2f}")
 
 
-def _finish(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult], interrupted: str | None) -> int:
-    """Shows and saves several profiles. interrupted: where Ctrl-C came; None: it did not."""
+def _finish(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult], ended: str | None = None, status: int = 130) -> int:
+    """Shows and saves several profiles. ended: why the run ended early, which gives this exit status; None: it did not."""
+    kept = ""
     if results:
         _table(results)
-        _save(folder, name, results)
-    if interrupted:
-        kept = f"; {count_text(len(results), 'profile')} measured before {'is' if len(results) == 1 else 'are'} kept" if results else ""
-        print(f"mlff-profile: interrupted {interrupted}{kept}", file=sys.stderr)
-        return 130
+        path = _save(folder, name, results, ended is not None)
+        kept = f"; kept: {count_text(len(results), 'profile')} in {path}"
+    if ended:
+        print(f"mlff-profile: {ended}{kept}", file=sys.stderr)
+        return status
     return 0 if results else 1
 
 
@@ -154,21 +169,26 @@ def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
         except (MlffError, OSError) as problem:
             print(f"left out: {problem}", file=sys.stderr)
         except KeyboardInterrupt:
-            interrupted = f"during {name}"
+            interrupted = f"interrupted during {name}"
             break
     return _finish(options.output_dir, f"comparison_{options.system}.json", results, interrupted)
 
 
 def _scale(options: argparse.Namespace, profiler: MDProfiler) -> int:
     results: list[MDProfileResult] = []
-    interrupted = None
+    ended, status = None, 130
     for n_atoms in _built_sizes(options):
         try:
             results.append(_profile(options, profiler, options.model, n_atoms))
         except KeyboardInterrupt:
-            interrupted = f"at {count_text(n_atoms, 'atom')}"
+            ended = f"interrupted at {count_text(n_atoms, 'atom')}"
             break
-    return _finish(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results, interrupted)
+        except (MlffError, OSError) as problem:
+            if not results:
+                raise
+            ended, status = f"{count_text(n_atoms, 'atom')}: {problem}", 1
+            break
+    return _finish(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results, ended, status)
 
 
 def _one(options: argparse.Namespace, profiler: MDProfiler) -> int:
@@ -181,9 +201,9 @@ def _one(options: argparse.Namespace, profiler: MDProfiler) -> int:
             raise
         interrupted, result = True, measured
     print(result.summary())
-    _save(options.output_dir, f"{_slug(options.model)}_profile.json", [result])
+    path = _save(options.output_dir, f"{_slug(options.model)}_profile.json", [result], interrupted)
     if interrupted:
-        print(f"mlff-profile: interrupted after {count_text(result.n_steps, 'step')}, which are kept", file=sys.stderr)
+        print(f"mlff-profile: interrupted after {count_text(result.n_steps, 'step')}; kept: what was measured in {path}", file=sys.stderr)
     return 130 if interrupted else 0
 
 
