@@ -127,6 +127,10 @@ MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dy
 /* Frames of a file, from the start again when they end; read outside the timed step. Fails with MLFF_ERR_IO, and as
  * mlff_reader_next on the first frame. */
 MLFF_API mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out);
+/* As mlff_trajectory_file, with the format of mlff_reader_open and the topology of mlff_reader_set_topology, which is copied; both may be
+ * NULL. Fails as these. */
+MLFF_API mlff_status mlff_trajectory_file_with(const char *path, const char *format, const mlff_system *topology,
+                                               mlff_trajectory **trajectory_out);
 /* Frames given in memory, cycled; copied. Fails with MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trajectory_frames(const mlff_system *const *frames, int n_frames, mlff_trajectory **trajectory_out);
 MLFF_API void mlff_trajectory_destroy(mlff_trajectory *trajectory);

@@ -212,15 +212,28 @@ test_analyze_formats() {
     says 'run.dcd: a DCD names no elements; .* as topology: --topology FILE$' err
     local command
     for command in "analyze run.nc --frame-time 1 --skip 1" "eval $ethanol run.dcd" "eval $ethanol run.dcd --skip 1" "relax $ethanol run.nc" \
-        "md $ethanol run.dcd" "vibrations $ethanol run.nc"; do
+        "md $ethanol run.dcd" "vibrations $ethanol run.nc" "profile $ethanol run.dcd" "profile $ethanol run.dcd --trajectory thermal" \
+        "bench compare --model $ethanol --model $ethanol:portable --input run.dcd" "bench precision $ethanol --input run.nc" \
+        "bench batch $ethanol --input run.dcd"; do
         # shellcheck disable=SC2086
         run 2 $command
         says ': --topology FILE$' err
     done
     run 2 analyze run.dcd --frame-time 1 --topology run.nc # itself without elements
     says 'run.nc: an AMBER NetCDF trajectory names no elements; .* as topology$' err
-    run 2 profile $ethanol run.dcd # which has no such option
-    says ' as topology$' err
+    # Of the profile, whose frames are read again from the first after the last.
+    run 0 profile $ethanol run.dcd --topology ethanol --n-steps 30 --device cpu --json
+    is "$(value out trajectory)" file "frames of a DCD"
+    run 0 profile $ethanol run.nc --topology run.extxyz --input-format netcdf --n-steps 5 --runs 2 --device cpu
+    # Exit status 3 tells that one is faster.
+    "$mlff" bench compare --model $ethanol --model $ethanol:portable --input run.dcd --topology ethanol --rounds 6 >out 2>err || true
+    says '^6 rounds of 5 frames'
+    run 0 bench precision $ethanol --input run.nc --topology ethanol --rounds 6 --frames 1
+    run 0 bench batch $ethanol --input run.dcd --topology ethanol --batch-sizes 1,2 --n-calls 1
+    run 2 bench batch $ethanol --system ethanol --topology ethanol
+    says 'needs --input' err
+    run 1 profile $ethanol run.dcd --topology water.missing
+    says '^mlff: water.missing: ' err
     run 2 analyze run.nc --frame-time 1 --topology box.extxyz
     says 'run.nc: frames of 9 atoms, but the topology has 96' err
     head -c 1500 run.nc >cut.nc

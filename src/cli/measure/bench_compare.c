@@ -262,7 +262,7 @@ static mlff_status frames_of(comparison *c, cli_arguments *arguments, const char
         int64_t n = (int64_t)options->n_rounds * options->n_frames + options->n_warmup;
         return any_md_trajectory(c, &md, n < 1000 ? (int)n : 1000);
     }
-    return path ? mlff_trajectory_file(path, &c->trajectory)
+    return path ? cli_trajectory_file(arguments, path, &c->trajectory)
                 : mlff_trajectory_thermal(c->input.system, temperature, md.seed, &c->trajectory);
 }
 

@@ -120,7 +120,7 @@ int bench_precision(cli_arguments *arguments)
     exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &input);
     if (exit_status != CLI_GOOD) return exit_status;
     MLFF_TRY(load(&s, model, &defaults, &input));
-    MLFF_TRY(path ? mlff_trajectory_file(path, &trajectory)
+    MLFF_TRY(path ? cli_trajectory_file(arguments, path, &trajectory)
                   : mlff_trajectory_thermal(input.system, temperature, seed, &trajectory));
     cli_interrupt_catch();
     status = mlff_profile_implementations(s.callables, s.n, trajectory, &options, &implementations);

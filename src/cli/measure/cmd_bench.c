@@ -10,6 +10,7 @@ static const cli_option options[] = {
      ":avx512, :amx, :avx2, :portable, :t4 (threads) behind it"},
     {"input", 0, "FILE",
      "frames of this file, in place of --system, from the first again after the last; labels are compared too"},
+    CLI_READER_OPTIONS,
     CLI_SYSTEM_OPTIONS,
     {"trajectory", 0, "NAME", "compare: thermal displacements of --system, or md by the first model, 10 steps a frame (thermal)"},
     {"rounds", 0, "N", "compare, precision: interleaved rounds (20)"},
@@ -29,7 +30,7 @@ static const cli_option options[] = {
     {"json", 0, NULL, "as JSON on standard output"},
     {0}};
 
-#define SYSTEM " input system n-atoms "
+#define SYSTEM " input input-format topology system n-atoms "
 static const struct {
     const char *name, *options; // those that it has, each between blanks
     int (*run)(cli_arguments *arguments);

@@ -41,6 +41,7 @@ static const cli_option options[] = {
     {"ensemble", 0, "NAME", "ensemble of MD: nve or langevin (nve)"},
     {"seed", 0, "S", "seed of all random numbers (0)"},
     {"name", 0, "TEXT", "name of this profile in reports (model and system)"},
+    CLI_READER_OPTIONS,
     CLI_EVALUATOR_OPTIONS,
     {0}};
 
@@ -162,11 +163,12 @@ static int parse(cli_arguments *arguments, request *wanted)
     return CLI_GOOD;
 }
 
-static mlff_status make_trajectory(const request *wanted, mlff_system *system, mlff_trajectory **trajectory_out)
+static mlff_status make_trajectory(const cli_arguments *arguments, const request *wanted, mlff_system *system,
+                                   mlff_trajectory **trajectory_out)
 {
     mlff_status status = MLFF_OK;
     switch (wanted->kind) {
-    case FRAMES: return mlff_trajectory_file(wanted->path, trajectory_out);
+    case FRAMES: return cli_trajectory_file(arguments, wanted->path, trajectory_out);
     case MD:
         if (!system->velocities) MLFF_TRY(mlff_system_thermalize(system, wanted->temperature, wanted->dynamics.seed));
         return mlff_trajectory_md(system, &wanted->dynamics, trajectory_out);
@@ -373,7 +375,7 @@ static int run(cli_arguments *arguments)
     else
         MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
     if (wanted.what_if) MLFF_TRY(mlff_profile_what_if_check(&callable, wanted.what_if));
-    MLFF_TRY(make_trajectory(&wanted, input.system, &trajectory));
+    MLFF_TRY(make_trajectory(arguments, &wanted, input.system, &trajectory));
     cli_interrupt_catch();
     wanted.options.progress = on_progress;
     wanted.options.progress_context = &progress;

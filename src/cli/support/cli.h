@@ -264,6 +264,8 @@ typedef struct cli_input {
 } cli_input;
 // Opens `path` with --input-format and --topology, where the command has them. Fails as mlff_reader_open, mlff_reader_set_topology.
 mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out);
+// Frames of `path`, again from the first after the last, with the options of cli_reader_open. Fails as mlff_trajectory_file_with.
+mlff_status cli_trajectory_file(const cli_arguments *arguments, const char *path, mlff_trajectory **trajectory_out);
 // mlff_reader_next, whose error names --topology where frames need one and the command has it.
 mlff_status cli_reader_next(const cli_arguments *arguments, mlff_reader *reader, mlff_system **system_out);
 // Reads past the first `n` frames; *n_out is how many there were. Fails as cli_reader_next, and with MLFF_ERR_INTERRUPTED.

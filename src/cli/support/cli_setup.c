@@ -185,24 +185,40 @@ static mlff_status read_topology(const cli_arguments *arguments, const char *nam
     return status;
 }
 
+// What the options say of a file; *format_out and *topology_out stay NULL where they do not.
+static mlff_status read_options(const cli_arguments *arguments, const char **format_out, mlff_system **topology_out)
+{
+    if (!cli_has_option(arguments, "input-format")) return MLFF_OK;
+    const char *structure = cli_text(arguments, "topology", NULL);
+    *format_out = cli_text(arguments, "input-format", NULL);
+    return structure ? read_topology(arguments, structure, topology_out) : MLFF_OK;
+}
+
 mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, mlff_reader **reader_out)
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     mlff_system *topology = NULL;
-    const bool has_options = cli_has_option(arguments, "input-format");
-    const char *structure = has_options ? cli_text(arguments, "topology", NULL) : NULL;
+    const char *format = NULL;
 
-    MLFF_TRY(mlff_reader_open(path, has_options ? cli_text(arguments, "input-format", NULL) : NULL, &reader));
-    if (structure) {
-        MLFF_TRY(read_topology(arguments, structure, &topology));
-        MLFF_TRY(mlff_reader_set_topology(reader, topology));
-    }
+    MLFF_TRY(read_options(arguments, &format, &topology));
+    MLFF_TRY(mlff_reader_open(path, format, &reader));
+    if (topology) MLFF_TRY(mlff_reader_set_topology(reader, topology));
     *reader_out = reader;
     reader = NULL;
 done:
     mlff_system_destroy(topology);
     mlff_reader_destroy(reader);
+    return status;
+}
+
+mlff_status cli_trajectory_file(const cli_arguments *arguments, const char *path, mlff_trajectory **trajectory_out)
+{
+    mlff_system *topology = NULL;
+    const char *format = NULL;
+    mlff_status status = read_options(arguments, &format, &topology);
+    if (status == MLFF_OK) status = mlff_trajectory_file_with(path, format, topology, trajectory_out);
+    mlff_system_destroy(topology);
     return status;
 }
 
@@ -262,7 +278,8 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *other
     if (path && name) return cli_usage_error(arguments, "INPUT '%s' and --system exclude each other", path);
     for (int k = 0; !path && k < 2; k++)
         if (cli_has_option(arguments, reader_options[k]) && cli_given(arguments, reader_options[k]))
-            return cli_usage_error(arguments, "--%s needs INPUT", reader_options[k]);
+            return cli_usage_error(arguments, "--%s needs %s", reader_options[k],
+                                   cli_has_option(arguments, "input") ? "--input" : "INPUT");
     if (path && n_atoms) return cli_usage_error(arguments, "--n-atoms goes with --system; '%s' has its own atoms", path);
     if (!path && !name) return cli_usage_error(arguments, "an INPUT file or --system NAME is missing");
 

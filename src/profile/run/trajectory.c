@@ -21,7 +21,8 @@ struct mlff_trajectory {
     mlff_dynamics_options dynamics_options;
     mlff_dynamics *dynamics;
 
-    char *path;
+    char *path, *format;   /* of a file; format may be NULL */
+    mlff_system *topology; /* or NULL */
     mlff_reader *reader;
 };
 
@@ -58,7 +59,9 @@ void mlff_trajectory_destroy(mlff_trajectory *trajectory)
     mlff_system_destroy(trajectory->work);
     for (int i = 0; i < trajectory->n_frames; i++) mlff_system_destroy(trajectory->frames[i]);
     base_free(trajectory->frames);
+    mlff_system_destroy(trajectory->topology);
     base_free(trajectory->path);
+    base_free(trajectory->format);
     base_free(trajectory);
 }
 
@@ -102,7 +105,23 @@ done:
     return status;
 }
 
+// Opens the file again, at its first frame.
+static mlff_status open_file(mlff_trajectory *trajectory)
+{
+    mlff_reader_destroy(trajectory->reader);
+    trajectory->reader = NULL;
+    const mlff_status status = mlff_reader_open(trajectory->path, trajectory->format, &trajectory->reader);
+    return status == MLFF_OK && trajectory->topology ? mlff_reader_set_topology(trajectory->reader, trajectory->topology)
+                                                     : status;
+}
+
 mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out)
+{
+    return mlff_trajectory_file_with(path, NULL, NULL, trajectory_out);
+}
+
+mlff_status mlff_trajectory_file_with(const char *path, const char *format, const mlff_system *topology,
+                                      mlff_trajectory **trajectory_out)
 {
     if (!path || !trajectory_out) return mlff_fail(MLFF_ERR_USAGE, "file trajectory: path or output is NULL");
     if (strcmp(path, "-") == 0)
@@ -110,21 +129,23 @@ mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_
                          "standard input cannot be read again for more steps than it has frames; give a file");
     mlff_status status = MLFF_OK;
     mlff_trajectory *trajectory = NULL;
-    mlff_reader *reader = NULL;
     mlff_system *first = NULL;
 
-    // The first frame is read now, so that a wrong file is reported before anything is measured.
-    MLFF_TRY(mlff_reader_open(path, NULL, &reader));
-    MLFF_TRY(mlff_reader_next(reader, &first));
-    if (!first) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     MLFF_TRY(trajectory_new(FRAMES_OF_FILE, NULL, 0, &trajectory));
     MLFF_TRY(profile_set(&trajectory->path, path));
+    if (format) MLFF_TRY(profile_set(&trajectory->format, format));
+    if (topology) MLFF_TRY(mlff_system_copy(topology, &trajectory->topology));
+    // The first frame is read now, so that a wrong file is reported before anything is measured.
+    MLFF_TRY(open_file(trajectory));
+    MLFF_TRY(mlff_reader_next(trajectory->reader, &first));
+    if (!first) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
+    mlff_reader_destroy(trajectory->reader);
+    trajectory->reader = NULL;
     *trajectory_out = trajectory;
     trajectory = NULL;
 done:
     mlff_trajectory_destroy(trajectory);
     mlff_system_destroy(first);
-    mlff_reader_destroy(reader);
     return status;
 }
 
@@ -152,7 +173,7 @@ mlff_status trajectory_start(mlff_trajectory *trajectory, mlff_force_function fo
         MLFF_TRY(mlff_system_copy(trajectory->frames[0], &trajectory->work));
         MLFF_TRY(mlff_dynamics_create(&trajectory->dynamics_options, trajectory->work, forces, context, &trajectory->dynamics));
         break;
-    case FRAMES_OF_FILE: MLFF_TRY(mlff_reader_open(trajectory->path, NULL, &trajectory->reader)); break;
+    case FRAMES_OF_FILE: MLFF_TRY(open_file(trajectory)); break;
     case FRAMES: break;
     }
 done:
@@ -163,12 +184,10 @@ static mlff_status next_of_file(mlff_trajectory *trajectory)
 {
     mlff_system *frame = NULL;
     mlff_status status = MLFF_OK;
-    if (!trajectory->reader) MLFF_TRY(mlff_reader_open(trajectory->path, NULL, &trajectory->reader));
+    if (!trajectory->reader) MLFF_TRY(open_file(trajectory));
     status = mlff_reader_next(trajectory->reader, &frame);
     if (status == MLFF_OK && !frame) { // the end: from the start again
-        mlff_reader_destroy(trajectory->reader);
-        trajectory->reader = NULL;
-        MLFF_TRY(mlff_reader_open(trajectory->path, NULL, &trajectory->reader));
+        MLFF_TRY(open_file(trajectory));
         MLFF_TRY(mlff_reader_next(trajectory->reader, &frame));
         if (!frame) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame any more; it was changed during the run", trajectory->path);
     }
