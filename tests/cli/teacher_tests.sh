@@ -380,6 +380,15 @@ test_distill_labels() {
     run 1 distill --labels atoms.extxyz --preset demo --features 8 --layers 1 --steps 5 --device cpu -o atom.run
     says '^verdict.* core +FAILED \(not measured\) +- eV'
     says '^verdict.* stability.hot .* 1 run of 5 ps at 500 K; no bonds, so that explosions alone are judged'
+    # Kept bars are of this build of the library; another one of the same version measures them.
+    run 1 distill --resume -o whole.run
+    says 'bars were measured before, with the same settings'
+    mkdir other
+    sed 's/measures these bars again/MEASURES THESE BARS AGAIN/' "${mlff%/bin/mlff}/lib/libmlff.so.0" >other/libmlff.so.0
+    LD_LIBRARY_PATH=$PWD/other:${LD_LIBRARY_PATH-} run 1 distill --resume -o whole.run
+    ! grep 'bars were measured before' out || fail "bars of another build"
+    LD_LIBRARY_PATH=$PWD/other:${LD_LIBRARY_PATH-} run 1 distill --resume -o whole.run
+    says 'bars were measured before'
     # Ctrl-C in the midst of training, then the same bits.
     "$mlff" $distill --steps 10000 -o long.run >out 2>err </dev/null || true
     "$mlff" $distill --steps 10000 -o pieces.run >first.out 2>first.err </dev/null &

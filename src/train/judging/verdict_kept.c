@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
+#include "device/loaded_code.h"
 #include "train/fitting/train_record.h"
 
 enum { MOST_BYTES = 1 << 28, MOST_VALUES = 4096 };
@@ -25,6 +26,7 @@ typedef struct kept_part {
 
 struct verdict_kept {
     char *path, *origin;
+    char build[SHA256_TEXT_BYTES];
     kept_part *parts; // [n]
     size_t n, capacity;
     bool warned; // that it cannot be written
@@ -66,7 +68,7 @@ done:
     return status;
 }
 
-mlff_status verdict_kept_open(const char *path, const char *origin, verdict_kept **kept_out)
+mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device device, verdict_kept **kept_out)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
@@ -76,6 +78,7 @@ mlff_status verdict_kept_open(const char *path, const char *origin, verdict_kept
     kept->path = base_strdup(path);
     kept->origin = base_strdup(origin);
     if (!kept->path || !kept->origin) MLFF_TRY(MLFF_ERR_MEMORY);
+    device_code_hash(device, kept->build);
     if (access(path, F_OK) == 0) MLFF_TRY(base_read_file(path, MOST_BYTES, &text, &length));
     for (char *at = text, *end; at && (end = strchr(at, '\n')); at = end + 1) {
         *end = 0;
@@ -127,8 +130,8 @@ static mlff_status key_of(const verdict_run *run, enum verdict_part part, char k
     sha256 hash;
     mlff_status status = mlff_device_info_get(o->device, &device);
     if (status != MLFF_OK) return status;
-    base_text_add(&text, "mlff %s; %s; %s; seed %" PRIu64 ", %a fs; ", mlff_version(), run->verdict->kept->origin, device.name,
-                  o->seed, o->timestep_fs);
+    base_text_add(&text, "build %s; %s; %s; seed %" PRIu64 ", %a fs; ", run->verdict->kept->build, run->verdict->kept->origin,
+                  device.name, o->seed, o->timestep_fs);
     add_settings(o, part, &text);
     status = text.status;
     if (status == MLFF_OK) {

@@ -8,9 +8,9 @@
 /* Bars that are measured together, on one system. */
 enum verdict_part { VERDICT_SPEED, VERDICT_NVE, VERDICT_HOT, VERDICT_CORE, VERDICT_COMPARE };
 
-/* What the file at `path` holds, if it is there. `origin` names student and teacher by their content: bars of others, of another version
- * of the library, processor, system or setting are measured again. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
-mlff_status verdict_kept_open(const char *path, const char *origin, verdict_kept **kept_out);
+/* What the file at `path` holds, if it is there. `origin` names student and teacher by their content: bars of others, of another build of
+ * the library, processor, system or setting are measured again. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device device, verdict_kept **kept_out);
 void verdict_kept_free(verdict_kept *kept);
 
 /* Adds the bars of a part: those of the file, else those that `measure` finds, which the file then has too. Fails as `measure`, and with

@@ -352,7 +352,7 @@ done:
 }
 
 // Bars of before are those of this student and this teacher.
-static mlff_status open_kept(const distill *d, const mlff_teacher_info *teacher, verdict_kept **kept_out)
+static mlff_status open_kept(const distill *d, const mlff_teacher_info *teacher, mlff_device device, verdict_kept **kept_out)
 {
     mlff_status status = MLFF_OK;
     char student[SHA256_TEXT_BYTES];
@@ -360,7 +360,7 @@ static mlff_status open_kept(const distill *d, const mlff_teacher_info *teacher,
     MLFF_TRY(sha256_file(d->path[DISTILL_STUDENT], student));
     base_text_add(&origin, "student %s, teacher %s", student, d->teacher ? teacher->hash : "none");
     MLFF_TRY(origin.status);
-    MLFF_TRY(verdict_kept_open(d->path[DISTILL_VERDICT_PARTS], origin.text, kept_out));
+    MLFF_TRY(verdict_kept_open(d->path[DISTILL_VERDICT_PARTS], origin.text, device, kept_out));
 done:
     base_text_free(&origin);
     return status;
@@ -375,7 +375,7 @@ static mlff_status verdict_stage(distill *d, int *passed_out)
     d->stage = "verdict";
     if (d->teacher) mlff_teacher_info_get(d->teacher, &info);
     const mlff_force_field teacher = {info.name, mlff_teacher_forces, d->teacher};
-    MLFF_TRY(open_kept(d, &info, &kept));
+    MLFF_TRY(open_kept(d, &info, options.device, &kept));
     MLFF_TRY(verdict_create(d->student, d->teacher ? &teacher : NULL, d->data.test, NULL, &options, kept, &d->verdict));
     if (d->verdict->n_kept > 0)
         MLFF_TRY(distill_tell(d, 1, 1, "%d of %d bars were measured before, with the same settings: %s has them",
