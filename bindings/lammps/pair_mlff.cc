@@ -188,11 +188,19 @@ void PairMlff::measure_exchanges()
     check_together(status);
 }
 
+// The group of comm_modify group, 0 for all: LAMMPS tells it to classes derived from its own alone.
+class BorderGroup : public Comm {
+public:
+    static int of(const Comm *comm) { return comm->*(&BorderGroup::bordergroup); }
+};
+
 void PairMlff::init_style()
 {
     if (!model) refuse("pair_style mlff: pair_coeff * * MODEL SPECIES is missing");
     if (!force->newton_pair) refuse("pair_style mlff needs newton on: forces on ghost atoms go to their owners");
     if (atom->tag_enable == 0) refuse("pair_style mlff needs atom IDs");
+    if (BorderGroup::of(comm) != 0 && comm->nprocs > 1)
+        refuse("pair_style mlff: comm_modify group leaves ghost atoms of the model out; remove it (comm_modify group all)");
     const std::string units = update->unit_style;
     if (units == "metal")
         energy_unit = 1;

@@ -270,6 +270,12 @@ test_failures() {
     MLFF_DEVICE=tpu fails once 'device "tpu" is not known' -var model silicon.safetensors -var precision float32
     sed 's/ani.safetensors/silicon.safetensors/' "$here/deviation.in" >deviation.in
     input=$work/deviation.in fails once 'the model is not an ensemble' -var model silicon.safetensors
+    # Ghosts of other atoms would be missing, and the energy wrong without a word.
+    sed 's/^pair_style/group some id 1:5\natom_modify first some\ncomm_modify group some\n&/' "$here/forces.in" >ghosts.in
+    input=$work/ghosts.in fails once 'comm_modify group leaves ghost atoms .*remove it' -var model silicon.safetensors -var precision float64
+    sed 's/^pair_style/comm_modify group all\n&/' ghosts.in >all.in
+    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in all.in -var model silicon.safetensors -var precision float64 >out 2>err </dev/null ||
+        fail "comm_modify group all"
     python3 - <<'END'
 lines = open("system.data").read().split("\n")
 at = lines.index("Atoms # atomic") + 2
