@@ -272,6 +272,9 @@ typedef struct mlff_checkpoint_info {
 } mlff_checkpoint_info;
 /* Fails with MLFF_ERR_UNSUPPORTED for what is no checkpoint of a training, MLFF_ERR_FORMAT for a damaged one, MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_checkpoint_info_get(const char *path, mlff_checkpoint_info *info_out);
+/* Where mlff train and distill keep the best model so far of a training (mlff_fit_options.best): NAME.best.safetensors beside NAME.checkpoint,
+ * or beside a checkpoint NAME of another suffix. Fails with MLFF_ERR_USAGE, MLFF_ERR_LIMIT. */
+MLFF_API mlff_status mlff_checkpoint_best_path(const char *checkpoint, char *text, size_t text_bytes);
 
 /* ---- a whole run: validation, best weights, checkpoints, history ------------------------------ */
 

@@ -339,14 +339,20 @@ test_train_interrupted() {
     run 0 info done.checkpoint
     says '^  student +PaiNN, 8 features, 1 layer, .*, silu; [0-9]+ parameters$' && says '^  training data +50 structures$'
     says '^  step +60 of 60, its end, in ' && says '^  errors +forces [0-9.]+ meV/Å, energy .*10 structures for validation, step [0-9]+\)$'
-    says '^  best student +done.checkpoint.best.safetensors' && says '^  goes on +mlff train … --checkpoint done.checkpoint, with the options'
+    says '^  best student +done.best.safetensors' && says '^  goes on +mlff train … --checkpoint done.checkpoint, with the options'
     run 0 info run.checkpoint --json
     is "$(value out n_steps)" 100000000 "steps of the training that was interrupted"
     [ "$(value out step)" -ge 100 ] && [ "$(value out best_step)" -ge 100 ] || fail "steps of the training that was interrupted"
-    is "$(value out best_student)" run.checkpoint.best.safetensors "best student"
-    mkdir folder && cp done.checkpoint folder/student.checkpoint && touch folder/made-with.json
+    is "$(value out best_student)" run.best.safetensors "best student"
+    mkdir folder && cp done.checkpoint folder/student.checkpoint && touch folder/made-with.json folder/{student,mine,other.v2}.best.safetensors
+    cp done.checkpoint folder/mine.v2 # whose student is not mine.best.safetensors
+    run 0 info folder/mine.v2
+    ! grep -q 'best student' out || fail "the student of another training"
+    cp done.checkpoint folder/other.v2
+    run 0 info folder/other.v2
+    says '^  best student +folder/other.v2.best.safetensors'
     run 0 info folder/student.checkpoint
-    says '^  goes on +mlff distill --resume -o folder$'
+    says '^  best student +folder/student.best.safetensors' && says '^  goes on +mlff distill --resume -o folder$'
     dd if=/dev/zero of=done.checkpoint bs=1 seek=9000 count=8 conv=notrunc 2>/dev/null
     refused 1 'done.checkpoint: its checksum does not match its content' info done.checkpoint
     run 0 info student-partial.safetensors

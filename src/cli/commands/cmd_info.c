@@ -259,15 +259,9 @@ static void print_json(const mlff_model *model, const mlff_model_info *info, con
 
 // ---- a checkpoint of a training ---------------------------------------------------------------------------------------
 
-// The best student so far is beside its checkpoint: of mlff train run.checkpoint.best.safetensors, of mlff distill
-// student.best.safetensors.
 static bool find_best(const char *path, char best[PATH_MAX])
 {
-    static const char suffix[] = ".best.safetensors";
-    const char *dot = strrchr(path, '.');
-    if (snprintf(best, PATH_MAX, "%s%s", path, suffix) < PATH_MAX && access(best, F_OK) == 0) return true;
-    return dot && !strchr(dot, '/') && snprintf(best, PATH_MAX, "%.*s%s", (int)(dot - path), path, suffix) < PATH_MAX &&
-           access(best, F_OK) == 0;
+    return mlff_checkpoint_best_path(path, best, PATH_MAX) == MLFF_OK && access(best, F_OK) == 0;
 }
 
 // The folder of the run of mlff distill that the checkpoint is in; false where it is in none.

@@ -127,8 +127,8 @@ static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_
 // The best weights so far are beside the checkpoint, in a file that the command line does not name.
 static int name_best(const cli_arguments *arguments, training *run)
 {
-    const int length = snprintf(run->best, sizeof run->best, "%s.best.safetensors", run->fit.checkpoint);
-    if (length >= (int)sizeof run->best) return cli_usage_error(arguments, "--checkpoint: this name is too long");
+    if (mlff_checkpoint_best_path(run->fit.checkpoint, run->best, sizeof run->best) != MLFF_OK)
+        return cli_usage_error(arguments, "--checkpoint: this name is too long");
     run->fit.best = run->best;
     return cli_files_check_another(arguments, "checkpoint", run->best, true);
 }

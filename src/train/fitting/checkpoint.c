@@ -332,3 +332,15 @@ done:
     weights_free(&state);
     return status;
 }
+
+mlff_status mlff_checkpoint_best_path(const char *checkpoint, char *text, size_t text_bytes)
+{
+    static const char suffix[] = ".checkpoint";
+    if (!checkpoint || !text) return mlff_fail(MLFF_ERR_USAGE, "mlff_checkpoint_best_path: checkpoint and text must be given");
+    size_t stem = strlen(checkpoint);
+    const size_t own = strlen(suffix);
+    if (stem > own && checkpoint[stem - own - 1] != '/' && strcmp(checkpoint + stem - own, suffix) == 0) stem -= own;
+    const int length = snprintf(text, text_bytes, "%.*s.best.safetensors", (int)stem, checkpoint);
+    if (length >= 0 && (size_t)length < text_bytes) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_LIMIT, "%s: the path is too long", checkpoint);
+}

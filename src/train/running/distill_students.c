@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // distill_students.c: students of a run: young ones that explore, the one that is handed out, and its baseline.
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -110,38 +111,35 @@ done:
 
 // Files of a training, whose names begin as that of its model.
 enum { TRAINED_MODEL, TRAINING_CHECKPOINT, TRAINING_BEST, N_TRAINING_FILES };
-static const char *const suffixes[N_TRAINING_FILES] = {".safetensors", ".checkpoint", ".best.safetensors"};
 
-static size_t stem_length(const char *model_path)
+static mlff_status training_path(const char *model_path, int file, char path[PATH_MAX])
 {
-    return strlen(model_path) - strlen(suffixes[TRAINED_MODEL]);
-}
-
-// To be freed; NULL without memory.
-static char *training_path(const char *model_path, int file)
-{
-    base_text path = {0};
-    base_text_add(&path, "%.*s%s", (int)stem_length(model_path), model_path, suffixes[file]);
-    if (path.status != MLFF_OK) base_text_free(&path);
-    return path.text;
+    static const char of_model[] = ".safetensors";
+    char checkpoint[PATH_MAX];
+    const int stem = (int)(strlen(model_path) - strlen(of_model));
+    const int length = snprintf(checkpoint, sizeof checkpoint, "%.*s.checkpoint", stem, model_path);
+    if (length >= PATH_MAX) return mlff_fail(MLFF_ERR_LIMIT, "%s: the path is too long", model_path);
+    if (file == TRAINING_BEST) return mlff_checkpoint_best_path(checkpoint, path, PATH_MAX);
+    snprintf(path, PATH_MAX, "%s", file == TRAINED_MODEL ? model_path : checkpoint);
+    return MLFF_OK;
 }
 
 bool distill_is_of_training(const char *name, size_t length, const char *model_name)
 {
-    const size_t stem = stem_length(model_name);
-    if (length <= stem || strncmp(name, model_name, stem) != 0) return false;
+    char path[PATH_MAX];
     for (int file = 0; file < N_TRAINING_FILES; file++)
-        if (strlen(suffixes[file]) == length - stem && strncmp(name + stem, suffixes[file], length - stem) == 0) return true;
+        if (training_path(model_name, file, path) == MLFF_OK && strlen(path) == length && strncmp(name, path, length) == 0)
+            return true;
     return false;
 }
 
 mlff_status distill_training_check_absent(const char *model_path)
 {
     mlff_status status = MLFF_OK;
+    char path[PATH_MAX];
     for (int file = 0; file < N_TRAINING_FILES && status == MLFF_OK; file++) {
-        char *path = training_path(model_path, file);
-        status = path ? distill_refuse_found(path) : MLFF_ERR_MEMORY;
-        base_free(path);
+        status = training_path(model_path, file, path);
+        if (status == MLFF_OK) status = distill_refuse_found(path);
     }
     return status;
 }
@@ -155,8 +153,9 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     mlff_training_errors best = {0};
     mlff_trainer_options options = mlff_trainer_options_default();
     mlff_fit_options fit = mlff_fit_options_default();
-    char errors[96], *checkpoint = training_path(path, TRAINING_CHECKPOINT), *kept = training_path(path, TRAINING_BEST);
-    if (!checkpoint || !kept) MLFF_TRY(MLFF_ERR_MEMORY);
+    char errors[96], checkpoint[PATH_MAX], kept[PATH_MAX];
+    MLFF_TRY(training_path(path, TRAINING_CHECKPOINT, checkpoint));
+    MLFF_TRY(training_path(path, TRAINING_BEST, kept));
     if (access(path, F_OK) == 0) {
         MLFF_TRY(mlff_model_load(path, model_out));
         goto trained; // a checkpoint may have outlived it
@@ -193,8 +192,6 @@ trained:
     unlink(kept);
     unlink(checkpoint);
 done:
-    base_free(checkpoint);
-    base_free(kept);
     mlff_trainer_destroy(trainer);
     mlff_model_destroy(fresh);
     mlff_model_destroy(model);
