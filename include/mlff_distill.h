@@ -80,6 +80,14 @@ typedef struct mlff_verdict mlff_verdict;
 MLFF_API mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
                                          const mlff_system *start, const mlff_verdict_options *options,
                                          mlff_verdict **verdict_out);
+/* As mlff_verdict_create. Bars of speed and dynamics, and runs beside the teacher, are written to the file `kept` as they are measured. What is
+ * in it is not measured again where it is of the same `origin`, which names student and teacher by their content, such as hashes, and of the
+ * same build of the library, processor, system and settings. Fails with MLFF_ERR_FORMAT where `kept` is another file, MLFF_ERR_IO,
+ * and as mlff_verdict_create. */
+MLFF_API mlff_status mlff_verdict_create_kept(const mlff_model *student, const mlff_force_field *teacher,
+                                              const mlff_dataset *test, const mlff_system *start,
+                                              const mlff_verdict_options *options, const char *kept, const char *origin,
+                                              mlff_verdict **verdict_out);
 MLFF_API void mlff_verdict_destroy(mlff_verdict *verdict);
 MLFF_API const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_out);
 /* 1 if every bar was measured and passed. */

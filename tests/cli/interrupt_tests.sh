@@ -221,6 +221,25 @@ test_interrupt_before_end() {
     is "$(cat verdict.json)" mine "the verdict that is not of this run"
     is "$(value verdict-partial.json verdict)" "not finished" "a verdict that is kept"
     is "$(value verdict-partial.json bars.1.name)" error.energy "a bar that is kept"
+    # Bars of dynamics are not measured again, until the verdict is written. A file that holds none stays.
+    local judge="verdict ethanol --test test-labels.extxyz --nve 0.01 --compare 0 --min-speed 0 --device cpu --threads 1 -o judged.json"
+    ready() { [ -s judged.json.parts ]; }
+    # shellcheck disable=SC2086
+    interrupted $judge --hot 100000
+    says '; kept: [0-9]+ bars in judged-partial.json; the same command goes on behind those in judged.json.parts$' err
+    sed -i 's/"text": "/&of before, /' judged.json.parts
+    # shellcheck disable=SC2086
+    "$mlff" $judge --hot 0.001 >out 2>err
+    says '^bars in judged.json.parts of the same student' && says '^stability.nve .*of before, ' && says '^stability.hot '
+    is "$(grep -c 'of before' judged.json)" 1 "bars that were measured before"
+    [ ! -e judged.json.parts ] || fail "bars of a verdict that is whole"
+    # shellcheck disable=SC2086
+    "$mlff" $judge --hot 0 >out 2>err
+    ! grep 'of before' out || fail "a whole verdict is measured again"
+    echo mine >judged.json.parts
+    # shellcheck disable=SC2086
+    refused 1 'judged.json.parts: holds no bars of a verdict' $judge --hot 0
+    is "$(cat judged.json.parts)" mine "a file that is not of this run"
     ready() { sleep 0.7; }
     mkfifo pipe.extxyz # what comes down a pipe is taken for the whole
     cat pipe.extxyz >read &

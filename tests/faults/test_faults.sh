@@ -181,6 +181,10 @@ check() {
                 right_part "$how" "$part" || failure "$what $at of $n: kept a wrong part: $*"
                 rm -f "$part"
             fi
+            if [ -e "$file.parts" ]; then # bars of a verdict, for the same command
+                grep -qF "in $file.parts" err || failure "$what $at of $n: kept bars without a word: $*"
+                rm -f "$file.parts"
+            fi
             [ ! -e "$file" ] || right "${how/#lines/some_lines}" "$file" || failure "$what $at of $n: failed and left a wrong file: $*"
             ;;
         *) failure "$what $at of $n: exit status $status: $*" ;;

@@ -3,9 +3,10 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/sha256.h"
 #include "cli/support/cli.h"
 #include "mlff_distill.h"
 
@@ -83,10 +84,45 @@ static void print_bars(const mlff_verdict *verdict, bool partial)
     printf("\nverdict: %s\n", partial ? "NOT FINISHED" : mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
 }
 
-// A verdict that ends early: what was measured is shown, and kept under another name where a file is wanted. Returns `cause`.
-static mlff_status keep_bars(const mlff_verdict *verdict, const char *output, mlff_status cause)
+// Bars beside the file of -o until it is written; "" where there is none.
+static int name_parts(const cli_arguments *arguments, const char *output, char parts[PATH_MAX])
 {
-    char partial[PATH_MAX], what[32];
+    parts[0] = 0;
+    if (!output || base_is_stream(output)) return CLI_GOOD;
+    if (snprintf(parts, PATH_MAX, "%s.parts", output) >= PATH_MAX)
+        return cli_usage_error(arguments, "--output: this name is too long");
+    return cli_files_check_another(arguments, "output", parts, true);
+}
+
+// Bars are of the student and the teacher of these names and contents.
+static mlff_status judge(const cli_arguments *arguments, const mlff_model *student, mlff_teacher *teacher,
+                         const mlff_dataset *test, const mlff_verdict_options *wanted, const char *parts,
+                         mlff_verdict **verdict_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher_info info = {.hash = "none"};
+    char path[PATH_MAX], hash[SHA256_TEXT_BYTES];
+    base_text origin = {0};
+    const char *name = cli_text(arguments, "teacher", NULL);
+    const mlff_force_field field = {name, mlff_teacher_forces, teacher}, *beside = teacher ? &field : NULL;
+    if (!*parts) return mlff_verdict_create(student, beside, test, NULL, wanted, verdict_out);
+    if (teacher) mlff_teacher_info_get(teacher, &info);
+    MLFF_TRY(mlff_model_find(arguments->positional[0], path, sizeof path));
+    MLFF_TRY(sha256_file(path, hash));
+    base_text_add(&origin, "student %s %s, teacher %s %s", arguments->positional[0], hash, name ? name : "", info.hash);
+    MLFF_TRY(origin.status);
+    if (access(parts, F_OK) == 0)
+        cli_print("bars in %s of the same student, teacher and settings are not measured again\n", parts);
+    status = mlff_verdict_create_kept(student, beside, test, NULL, wanted, parts, origin.text, verdict_out);
+done:
+    base_text_free(&origin);
+    return status;
+}
+
+// A verdict that ends early: what was measured is shown, and kept under another name where a file is wanted. Returns `cause`.
+static mlff_status keep_bars(const mlff_verdict *verdict, const char *output, const char *parts, mlff_status cause)
+{
+    char partial[PATH_MAX], what[32], remedy[PATH_MAX + 64];
     int n;
     cli_kept kept = cli_kept_begin(cause);
     cli_progress_clear();
@@ -99,7 +135,10 @@ static mlff_status keep_bars(const mlff_verdict *verdict, const char *output, ml
         return mlff_fail(cause, "%s; the bars before it are shown, and not kept: %s", kept.error, mlff_last_error());
     snprintf(what, sizeof what, "%d bar%s", n, base_plural(n));
     cli_kept_thing(&kept, partial, what);
-    return cli_kept_tell(&kept, "the same command measures all of them again");
+    snprintf(remedy, sizeof remedy, "the same command %s%s",
+             access(parts, F_OK) == 0 ? "goes on behind those in " : "measures them again",
+             access(parts, F_OK) == 0 ? parts : "");
+    return cli_kept_tell(&kept, remedy);
 }
 
 // The systems of --system, else the first held-out structure.
@@ -152,7 +191,9 @@ static int run_verdict(cli_arguments *arguments)
     int passed = 0;
     const char *teacher_name = cli_text(arguments, "teacher", NULL), *output = cli_text(arguments, "output", NULL);
     const int n_atoms = (int)cli_int(arguments, "n-atoms", 1, INT_MAX, 0);
+    char parts[PATH_MAX];
     int exit_status = parse(arguments, &wanted);
+    if (exit_status == CLI_GOOD) exit_status = name_parts(arguments, output, parts);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_interrupt_catch();
     MLFF_TRY(cli_output_check(output));
@@ -171,12 +212,15 @@ static int run_verdict(cli_arguments *arguments)
     wanted.systems = systems;
     wanted.baseline = baseline;
     wanted.trained_on = trained_on;
-    const mlff_force_field field = {teacher_name, mlff_teacher_forces, teacher};
-    status = mlff_verdict_create(student, teacher ? &field : NULL, test, NULL, &wanted, &verdict);
-    if (status != MLFF_OK && verdict) status = keep_bars(verdict, output, status);
+    status = judge(arguments, student, teacher, test, &wanted, parts, &verdict);
+    if (status != MLFF_OK && verdict) status = keep_bars(verdict, output, parts, status);
     MLFF_TRY(status);
     cli_progress_clear();
     if (output) exit_status = cli_exit(mlff_verdict_save(verdict, output));
+    if (*parts && exit_status == CLI_GOOD)
+        unlink(parts);
+    else if (*parts && access(parts, F_OK) == 0)
+        cli_say("bars of speed and dynamics are kept in %s: the same command goes on behind them", parts);
     print_bars(verdict, false);
     passed = mlff_verdict_passed(verdict);
 done:
@@ -201,7 +245,9 @@ const cli_command verdict_command = {
         "With --teacher it also compares speed, distances and vibrations with the teacher's. What is requested and cannot be\n"
         "measured fails. The dynamics begin with each --system, or with the first structure of --test. Exit status: 0 passed, 1 "
         "not.\n"
-        "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json.",
+        "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json. Those of speed and dynamics are also "
+        "in\n"
+        "NAME.json.parts until the verdict is written: the same command goes on behind them.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
                 "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0\n"
                 "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",

@@ -418,6 +418,26 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     return verdict_create(student, teacher, test, start, options, NULL, verdict_out);
 }
 
+mlff_status mlff_verdict_create_kept(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
+                                     const mlff_system *start, const mlff_verdict_options *options, const char *kept,
+                                     const char *origin, mlff_verdict **verdict_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_verdict_options used = mlff_verdict_options_default();
+    verdict_kept *bars = NULL;
+    if (!kept || !origin) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create_kept: kept and origin must be given");
+    MLFF_TRY(base_take_options("mlff_verdict_create_kept", "mlff_verdict_options", options, sizeof used, &used));
+    MLFF_TRY(verdict_kept_open(kept, origin, used.device, &bars));
+    if (verdict_kept_is_foreign(bars)) {
+        verdict_kept_free(bars);
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: holds no bars of a verdict, which are to be written there; remove it, or choose another name", kept);
+    }
+    status = verdict_create(student, teacher, test, start, options, bars, verdict_out);
+done:
+    return status;
+}
+
 mlff_status verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
                            const mlff_system *start, const mlff_verdict_options *options, verdict_kept *kept,
                            mlff_verdict **verdict_out)

@@ -29,7 +29,8 @@ struct verdict_kept {
     char build[SHA256_TEXT_BYTES];
     kept_part *parts; // [n]
     size_t n, capacity;
-    bool warned; // that it cannot be written
+    size_t file_bytes; // that it had
+    bool warned;       // that it cannot be written
 };
 
 static void part_free(kept_part *part)
@@ -72,7 +73,7 @@ mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device 
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
-    size_t length;
+    size_t length = 0;
     verdict_kept *kept = base_alloc(1, sizeof *kept, "bars");
     if (!kept) return MLFF_ERR_MEMORY;
     kept->path = base_strdup(path);
@@ -80,6 +81,7 @@ mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device 
     if (!kept->path || !kept->origin) MLFF_TRY(MLFF_ERR_MEMORY);
     device_code_hash(device, kept->build);
     if (access(path, F_OK) == 0) MLFF_TRY(base_read_file(path, MOST_BYTES, &text, &length));
+    kept->file_bytes = length;
     for (char *at = text, *end; at && (end = strchr(at, '\n')); at = end + 1) {
         *end = 0;
         char *line = base_strdup(at);
@@ -92,6 +94,11 @@ done:
     base_free(text);
     verdict_kept_free(kept);
     return status;
+}
+
+bool verdict_kept_is_foreign(const verdict_kept *kept)
+{
+    return kept->n == 0 && kept->file_bytes > 0;
 }
 
 // ---- what a part depends on
