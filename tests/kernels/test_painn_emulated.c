@@ -439,7 +439,7 @@ static void test_cell_list(void **state)
 {
     (void)state;
     const gpu_plan all_pairs = {.tile = 16}, cell_list = {.tile = 16, .cell_list = 1};
-    mlff_model *model = untrained(64, 1, "gaussian");
+    mlff_model *model = untrained(32, 1, "gaussian");
     boxes b;
     make_boxes(&b);
     support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
