@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a step of MD costs through LAMMPS on the CPU: `mlff md` on one thread, `pair_style kim` and `lmp_mlff` on 1, 2, … ranks of one thread,
+"""What a step of MD costs through LAMMPS: `mlff md` on one thread or GPU, `pair_style kim` and `lmp_mlff` on 1, 2, … ranks of one thread,
 silicon at 300 K, float32, untrained weights, lists with a skin of 0.5 Å. All routes run one after the other in each round, so that other load on
 the machine falls on all; ratios are taken within a round, and their median over the rounds is quoted. Times are of steps alone: LAMMPS's
-"Loop time", and for `mlff md` a long run's time less a short one's. Processor time, which other load changes less, is a long run's less a
+"Loop time" of the second run of an input, and for `mlff md` a long run's time less a short one's. Processor time, which other load changes less, is a long run's less a
 short one's, without waits inside MPI only on one rank.
 
-Usage: bench/lammps_cost.py --bin build/bin [--cells 8] [--rounds 5] [--steps 10] [--ranks 1,2] [-o OUT.json]
+Usage: bench/lammps_cost.py --bin build/bin [--cells 8] [--rounds 5] [--steps 10] [--ranks 1,2] [--device cpu]
+[--features 64] [--layers 3] [--short 2] [-o OUT.json]
 `lmp` (with the KIM package) and `mpirun` are on PATH."""
 import argparse, datetime, json, os, re, resource, statistics, subprocess, tempfile
 
 from cpu_peer import processor
 
-SHORT = 2  # steps of the run that is subtracted
 GOALS = {"kim_1_over_md": 1.1, "kim_1_over_2": 1.7, "mlff_1_over_2": 1.7}
 
 
@@ -30,7 +30,7 @@ def run(command, env):
 
 
 def lammps_input(route, steps, a):
-    model = ("units metal", "pair_style mlff precision float32 device cpu threads 1\npair_coeff * * model.safetensors Si")
+    model = ("units metal", f"pair_style mlff precision float32 device {a.device} threads 1\npair_coeff * * model.safetensors Si")
     if route == "kim":
         model = ("kim init Cost_PaiNN metal", "kim interactions Si")
     return f"""{model[0]}
@@ -40,44 +40,53 @@ region box block 0 {a.cells} 0 {a.cells} 0 {a.cells}
 create_box 1 box
 create_atoms 1 box
 mass 1 28.085
+displace_atoms all random 0.02 0.02 0.02 4711
 {model[1]}
 neighbor 0.5 bin
 velocity all create 300 4711
 fix move all nve
 timestep 0.0005
 thermo 1000
-run {steps}
-"""
+run {a.short}
+""" + (f"run {steps}\n" if steps else "")
 
 
 def lammps(a, route, ranks, env):
     """Seconds of a step, seconds of processor time of a step over all ranks, ghosts of a rank."""
-    times, used = {}, {}
+    used = {}
     program = [os.path.join(a.bin, "lmp_mlff")] if route == "mlff" else ["lmp"]
-    for steps in (SHORT, SHORT + a.steps):
+    for steps in (0, a.steps):
         with open("in.cost", "w") as file:
             file.write(lammps_input(route, steps, a))
         launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
         text, used[steps] = run([*launch, *program, "-in", "in.cost"], env)
-        times[steps] = float(re.search(r"Loop time of (\S+)", text)[1])
+    text = text[text.rindex("Loop time of") :]
+    parts = {name: re.search(name + r"\s*\|[^|]*\|\s*([\d.e-]+)", text) for name in ("Pair", "Neigh", "Comm", "Modify", "Other")}
     ghosts = float(re.search(r"Nghost:\s+(\S+) ave", text)[1])
-    return {"ms": 1e3 * times[SHORT + a.steps] / (SHORT + a.steps), "processor_ms": 1e3 * (used[SHORT + a.steps] - used[SHORT]) / a.steps, "ghosts": ghosts}
+    ms = 1e3 / a.steps
+    return {
+        "ms": ms * float(text.split()[3]),
+        "ms_of": {name: ms * float(m[1]) for name, m in parts.items() if m},
+        "processor_ms": ms * (used[a.steps] - used[0]),
+        "ghosts": ghosts,
+    }
 
 
 def md(a, env):
     times, used = {}, {}
-    for steps in (SHORT, SHORT + a.steps):
-        command = [os.path.join(a.bin, "mlff"), "md", "model.safetensors", "--system", "silicon", "--n-atoms", str(8 * a.cells**3), "--device", "cpu"]
+    for steps in (a.short, a.short + a.steps):
+        command = [os.path.join(a.bin, "mlff"), "md", "model.safetensors", "--system", "silicon", "--n-atoms", str(8 * a.cells**3), "--device", a.device]
         text, used[steps] = run([*command, "--threads", "1", "--n-steps", str(steps), "--json"], env)
         times[steps] = json.loads(text)["summary"]["total_time_s"]
-    return {"ms": 1e3 * (times[SHORT + a.steps] - times[SHORT]) / a.steps, "processor_ms": 1e3 * (used[SHORT + a.steps] - used[SHORT]) / a.steps}
+    ms, long = 1e3 / a.steps, a.short + a.steps
+    return {"ms": ms * (times[long] - times[a.short]), "processor_ms": ms * (used[long] - used[a.short])}
 
 
 def prepare(a):
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "MLFF_DEVICE": "cpu", "MLFF_PRECISION": "float32", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MLFF_DEVICE": a.device, "MLFF_PRECISION": "float32", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
     env |= {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "KIM_API_MODEL_DRIVERS_DIR": os.path.abspath("drivers"), "KIM_API_PORTABLE_MODELS_DIR": os.path.abspath("models")}
     mlff = os.path.join(a.bin, "mlff")
-    sizes = ["--features", "64", "--layers", "3", "--rbf", "20", "--cutoff", "5.0", "--elements", "Si", "--seed", "3"]
+    sizes = ["--features", str(a.features), "--layers", str(a.layers), "--rbf", "20", "--cutoff", "5.0", "--elements", "Si", "--seed", "3"]
     run([mlff, "new", "--arch", "painn", *sizes, "-o", "model.safetensors"], env)
     run([mlff, "kim", "install", "model.safetensors", "--name", "Cost_PaiNN"], env)
     return env
@@ -100,9 +109,10 @@ def summary(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True)
-    for name, default in (("cells", 8), ("rounds", 5), ("steps", 10)):
+    for name, default in (("cells", 8), ("rounds", 5), ("steps", 10), ("features", 64), ("layers", 3), ("short", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--ranks", default="1,2")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("-o", "--output")
     a = parser.parse_args()
     a.bin = os.path.abspath(a.bin)
@@ -118,7 +128,7 @@ def main():
             print(json.dumps(rounds[-1]), flush=True)
         os.chdir("/")
     result = {"date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(), "loads": loads, "atoms": 8 * a.cells**3}
-    result |= {"steps": a.steps, "goals": GOALS, "ratios": summary(rounds), "rounds": rounds}
+    result |= {"device": a.device, "features": a.features, "layers": a.layers, "steps": a.steps, "goals": GOALS, "ratios": summary(rounds), "rounds": rounds}
     for name, ratio in result["ratios"].items():
         print(f"{name:26} {ratio['median']:.2f} ({ratio['smallest']:.2f} to {ratio['largest']:.2f})" + (f", goal {GOALS[name]}" if name in GOALS else ""))
     if output:
