@@ -106,6 +106,9 @@ MLFF_API mlff_status mlff_samples_add(mlff_samples *samples, const mlff_system *
 /* Adds all frames of a file; on failure the samples are as before. Fails as mlff_reader_open, mlff_reader_next and
  * mlff_system_check, naming the frame. */
 MLFF_API mlff_status mlff_samples_read(mlff_samples *samples, const char *path);
+/* As mlff_samples_read, of a reader, which may have a topology: all frames that are left. `path` names it in errors. Fails as
+ * mlff_reader_next and mlff_system_check, naming the frame, and with MLFF_ERR_FORMAT where none is left. */
+MLFF_API mlff_status mlff_samples_add_frames(mlff_samples *samples, mlff_reader *reader, const char *path);
 /* Adds what a name stands for: a built-in system (mlff_builders) of about n_atoms (0: its own default) with its name as origin, or
  * all frames of a file, with the file's name and, where there are several, the frame's number. A built-in system gets charge 0 and spin 1
  * if the teacher (may be NULL) depends on them. Fails as mlff_system_build and mlff_samples_read. */

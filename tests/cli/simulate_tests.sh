@@ -214,13 +214,40 @@ test_analyze_formats() {
     for command in "analyze run.nc --frame-time 1 --skip 1" "eval $ethanol run.dcd" "eval $ethanol run.dcd --skip 1" "relax $ethanol run.nc" \
         "md $ethanol run.dcd" "vibrations $ethanol run.nc" "profile $ethanol run.dcd" "profile $ethanol run.dcd --trajectory thermal" \
         "bench compare --model $ethanol --model $ethanol:portable --input run.dcd" "bench precision $ethanol --input run.nc" \
-        "bench batch $ethanol --input run.dcd"; do
+        "bench batch $ethanol --input run.dcd" "label $ethanol run.dcd -o no.labels" "label $ethanol run.extxyz run.nc -o no.labels" \
+        "sample $ethanol run.nc -o no.extxyz" "serve $ethanol run.dcd --unix $PWD/none"; do
         # shellcheck disable=SC2086
         run 2 $command
         says ': --topology FILE$' err
     done
     run 2 analyze run.dcd --frame-time 1 --topology run.nc # itself without elements
     says 'run.nc: an AMBER NetCDF trajectory names no elements; .* as topology$' err
+    # Where there is no such option a command that makes frames with elements is named, which is that of the labels here.
+    for command in "train run.dcd -o no.safetensors" "verdict $ethanol --test run.nc" "distill --labels run.dcd -o no.run"; do
+        # shellcheck disable=SC2086
+        run 2 $command
+        says ': its frames have neither elements nor energies; label them: mlff label TEACHER run\..* --topology FILE -o NAME.labels$' err
+    done
+    for command in "distill $ethanol --system ./run.dcd -o no.run" "verdict $ethanol --test run.extxyz --system ./run.nc"; do
+        # shellcheck disable=SC2086
+        run 2 $command
+        says ': its frames have no elements; .* mlff eval MODEL \./run\..* --topology FILE -o NAME.extxyz$' err
+    done
+    run 0 label $ethanol run.dcd --topology ethanol -o dcd.labels --json
+    is "$(value out n_labelled)" 21 "labels of a DCD"
+    run 0 label $ethanol run.nc run.nc --topology run.extxyz --input-format netcdf -o nc.extxyz
+    is "$(grep -c Properties nc.extxyz)" 42 "labels of two NetCDF files"
+    run 2 label $ethanol run.dcd run.extxyz --topology ethanol -o no.labels
+    says 'run.extxyz: the format names its elements' err
+    run 2 label $ethanol run.dcd --topology run.nc -o no.labels
+    says 'run.nc: an AMBER NetCDF trajectory names no elements; .* as topology$' err
+    run 0 sample $ethanol run.dcd --topology ethanol -o seeds.extxyz --n-samples 30 --methods thermal --oversample 1 --no-relax
+    is "$(grep -c Properties seeds.extxyz)" 30 "structures around frames of a DCD"
+    run 2 sample $ethanol --system ethanol --topology ethanol -o no.extxyz
+    says 'topology needs a file of SEEDS' err
+    run 1 serve $ethanol run.dcd --topology ethanol --unix $PWD/none --wait 0
+    says '^run.dcd, 9 atoms'
+    [ ! -e no.labels ] && [ ! -e no.extxyz ] && [ ! -e no.safetensors ] && [ ! -e no.run ] || fail "something is left of a refused command"
     # Of the profile, whose frames are read again from the first after the last.
     run 0 profile $ethanol run.dcd --topology ethanol --n-steps 30 --device cpu --json
     is "$(value out trajectory)" file "frames of a DCD"

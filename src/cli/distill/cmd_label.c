@@ -16,6 +16,7 @@ static const cli_option options[] = {
     {"resume", 0, NULL, "continue with the labels of the file; an existing file is not changed otherwise"},
     {"seed", 0, "S", "of the directions of --hvp (0)"},
     {"json", 0, NULL, "the result as JSON on standard output"},
+    CLI_READER_OPTIONS,
     CLI_TEACHER_OPTIONS,
     {0}};
 
@@ -208,7 +209,7 @@ static int run_label(cli_arguments *arguments)
     cli_interrupt_catch();
     MLFF_TRY(check_output(&run));
     MLFF_TRY(mlff_samples_create(&samples));
-    for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(mlff_samples_read(samples, arguments->positional[k]));
+    for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(cli_samples_read(arguments, samples, arguments->positional[k]));
     if (is_finished_text(&run)) {
         MLFF_TRY(check_finished(&run, samples));
         print_result(&run, NULL);
@@ -230,8 +231,9 @@ done:
 const cli_command label_command = {
     .name = "label",
     .summary = "compute energies and forces of structures by a teacher, to train on",
-    .usage = "TEACHER SAMPLES.extxyz ... -o LABELS [--hvp K] [--resume] [OPTIONS]",
+    .usage = "TEACHER SAMPLES ... -o LABELS [--hvp K] [--resume] [OPTIONS]",
     .details = CLI_TEACHER_DETAILS
+    "SAMPLES are files of structures, the INPUT of --input-format and --topology: extended XYZ, DCD and others.\n"
     "Each label is appended to the file with a checksum as soon as it is computed. --resume continues after an interruption\n"
     "or a crash; the file is then the same as without it. The file holds the SHA-256 of its teacher and refuses another.\n"
     "A structure that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted.\n"
@@ -241,7 +243,8 @@ const cli_command label_command = {
     .examples = "mlff label xtb:gfn2 samples.extxyz -o samples.labels\n"
                 "mlff label xtb:gfn2 samples.extxyz -o samples.labels --resume\n"
                 "mlff label fennol-ani2x samples.extxyz -o samples.labels --hvp 2\n"
-                "mlff label xtb:gfn1 frames.extxyz -o frames-gfn1.extxyz --threads 4",
+                "mlff label xtb:gfn1 frames.extxyz -o frames-gfn1.extxyz --threads 4\n"
+                "mlff label xtb:gfn2 run.dcd --topology start.extxyz -o run.labels",
     .options = options,
     .min_positional = 2,
     .max_positional = 256,

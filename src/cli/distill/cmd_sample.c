@@ -23,6 +23,7 @@ static const cli_option options[] = {
     {"no-relax", 0, NULL, "take the seeds as they are; else the teacher relaxes them first"},
     {"seed", 0, "S", "of all random numbers (0); the same seed gives the same structures"},
     {"json", 0, NULL, "the result as JSON on standard output"},
+    CLI_READER_OPTIONS,
     CLI_TEACHER_OPTIONS,
     {0}};
 
@@ -58,6 +59,9 @@ static int parse(cli_arguments *arguments, sampling *run)
     if (cli_suffix_check(arguments, "-o", run->output, cli_extxyz) != CLI_GOOD) return CLI_USAGE;
     if (arguments->n_positional < 2 && !cli_given(arguments, "system"))
         return cli_usage_error(arguments, "a file of SEEDS or --system NAME is missing");
+    if (arguments->n_positional < 2 && (cli_given(arguments, "topology") || cli_given(arguments, "input-format")))
+        return cli_usage_error(arguments, "--%s needs a file of SEEDS",
+                               cli_given(arguments, "topology") ? "topology" : "input-format");
     return CLI_GOOD;
 }
 
@@ -71,7 +75,7 @@ static mlff_status collect_seeds(const cli_arguments *arguments, const mlff_teac
     MLFF_TRY(mlff_samples_create(&seeds));
     for (int k = 0; (name = cli_each(arguments, "system", k)); k++)
         MLFF_TRY(mlff_samples_add_named(seeds, teacher, name, run->n_atoms, run->sample.seed));
-    for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(mlff_samples_read(seeds, arguments->positional[k]));
+    for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(cli_samples_read(arguments, seeds, arguments->positional[k]));
     *seeds_out = seeds;
     seeds = NULL;
 done:
@@ -208,8 +212,9 @@ done:
 const cli_command sample_command = {
     .name = "sample",
     .summary = "make structures around seeds, for a teacher to label",
-    .usage = "TEACHER [SEEDS.extxyz ...] [--system NAME ...] -o SAMPLES.extxyz [--n-samples N] [OPTIONS]",
+    .usage = "TEACHER [SEEDS ...] [--system NAME ...] -o SAMPLES.extxyz [--n-samples N] [OPTIONS]",
     .details = CLI_TEACHER_DETAILS
+    "SEEDS are files of structures, the INPUT of --input-format and --topology.\n"
     "Methods: modes (normal modes), thermal (independent displacements), rattle (random displacements, then some steps of\n"
     "relaxation), md (Langevin dynamics by the teacher), pairs (two near atoms moved together). Of twice as many candidates\n"
     "as requested, those that differ most are kept. Frames of one trajectory have the same group=, so that training never\n"

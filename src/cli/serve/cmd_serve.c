@@ -13,6 +13,7 @@ static const cli_option options[] = {{"unix", 0, "NAME", "the server's UNIX sock
                                      {"port", 0, "P", "the server's port, for TCP (31415)"},
                                      {"wait", 0, "S", "seconds to wait for a server that is not there yet (10)"},
                                      CLI_SYSTEM_OPTIONS,
+                                     CLI_READER_OPTIONS,
                                      CLI_EVALUATOR_OPTIONS,
                                      {0}};
 

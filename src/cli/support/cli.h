@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
+#include "mlff_label.h"
 #include "mlff_profile.h"
 
 enum { CLI_GOOD = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
@@ -268,6 +269,8 @@ mlff_status cli_reader_open(const cli_arguments *arguments, const char *path, ml
 mlff_status cli_trajectory_file(const cli_arguments *arguments, const char *path, mlff_trajectory **trajectory_out);
 // mlff_reader_next, whose error names --topology where frames need one and the command has it.
 mlff_status cli_reader_next(const cli_arguments *arguments, mlff_reader *reader, mlff_system **system_out);
+// mlff_samples_read with the options of cli_reader_open. Fails as these and cli_reader_next.
+mlff_status cli_samples_read(const cli_arguments *arguments, mlff_samples *samples, const char *path);
 // Reads past the first `n` frames; *n_out is how many there were. Fails as cli_reader_next, and with MLFF_ERR_INTERRUPTED.
 mlff_status cli_reader_skip(const cli_arguments *arguments, mlff_reader *reader, int64_t n, int64_t *n_out);
 // The error of an input without frames, or without any behind those that --skip leaves out.

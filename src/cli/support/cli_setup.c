@@ -7,7 +7,6 @@
 
 #include "base/base.h"
 #include "cli.h"
-#include "mlff_label.h"
 
 // In the order of mlff_precision, from float32.
 static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};
@@ -223,11 +222,24 @@ mlff_status cli_trajectory_file(const cli_arguments *arguments, const char *path
 }
 
 // MLFF_ERR_USAGE of a reader that is open tells of its topology: there is none, or it has other atoms.
-mlff_status cli_reader_next(const cli_arguments *arguments, mlff_reader *reader, mlff_system **system_out)
+static mlff_status name_topology(const cli_arguments *arguments, mlff_status status)
 {
-    const mlff_status status = mlff_reader_next(reader, system_out);
     if (status != MLFF_ERR_USAGE || !cli_has_option(arguments, "topology") || cli_given(arguments, "topology")) return status;
     return mlff_fail(status, "%s: --topology FILE", mlff_last_error());
+}
+
+mlff_status cli_reader_next(const cli_arguments *arguments, mlff_reader *reader, mlff_system **system_out)
+{
+    return name_topology(arguments, mlff_reader_next(reader, system_out));
+}
+
+mlff_status cli_samples_read(const cli_arguments *arguments, mlff_samples *samples, const char *path)
+{
+    mlff_reader *reader = NULL;
+    mlff_status status = cli_reader_open(arguments, path, &reader);
+    if (status == MLFF_OK) status = name_topology(arguments, mlff_samples_add_frames(samples, reader, path));
+    mlff_reader_destroy(reader);
+    return status;
 }
 
 mlff_status cli_reader_skip(const cli_arguments *arguments, mlff_reader *reader, int64_t n, int64_t *n_out)

@@ -157,6 +157,12 @@ static mlff_status visit_one_by_one(mlff_reader *reader, frame_visitor visit, vo
     for (;;) {
         mlff_system *system;
         mlff_status status = mlff_reader_next(reader, &system);
+        if (status == MLFF_ERR_USAGE) // there is no topology
+            return mlff_fail(
+                status,
+                "%s: its frames have neither elements nor energies; label them: mlff label TEACHER %s --topology FILE "
+                "-o NAME.labels",
+                reader->name, reader->name);
         if (status != MLFF_OK || !system) return status;
         status = visit(context, system);
         mlff_system_destroy(system);

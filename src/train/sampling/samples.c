@@ -59,15 +59,13 @@ mlff_status mlff_samples_add(mlff_samples *samples, const mlff_system *system, c
     return status == MLFF_OK ? samples_take(samples, copy, origin) : status;
 }
 
-mlff_status mlff_samples_read(mlff_samples *samples, const char *path)
+mlff_status mlff_samples_add_frames(mlff_samples *samples, mlff_reader *reader, const char *path)
 {
     mlff_status status = MLFF_OK;
-    mlff_reader *reader = NULL;
     mlff_system *system = NULL;
     const size_t before = samples->n;
     base_text name = {0};
 
-    MLFF_TRY(mlff_reader_open(path, NULL, &reader));
     for (int64_t frame = 0;; frame++) {
         MLFF_TRY(mlff_reader_next(reader, &system));
         if (!system) break;
@@ -84,6 +82,14 @@ done:
     if (status != MLFF_OK) samples_truncate(samples, before);
     base_text_free(&name);
     mlff_system_destroy(system);
+    return status;
+}
+
+mlff_status mlff_samples_read(mlff_samples *samples, const char *path)
+{
+    mlff_reader *reader = NULL;
+    mlff_status status = mlff_reader_open(path, NULL, &reader);
+    if (status == MLFF_OK) status = mlff_samples_add_frames(samples, reader, path);
     mlff_reader_destroy(reader);
     return status;
 }
@@ -113,7 +119,13 @@ mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *te
         }
         MLFF_TRY(mlff_samples_add(samples, system, name));
     } else {
-        MLFF_TRY(mlff_samples_read(samples, name));
+        status = mlff_samples_read(samples, name);
+        if (status == MLFF_ERR_USAGE) // of a reader: there is no topology
+            MLFF_FAIL(status,
+                      "%s: its frames have no elements; convert them to extended XYZ: mlff eval MODEL %s --topology FILE -o "
+                      "NAME.extxyz",
+                      name, name);
+        MLFF_TRY(status);
         enum { NUMBER_BYTES = 9 }; // for the blank and a number
         const bool numbered = samples->n - first > 1;
         char shown[SAMPLE_ORIGIN_BYTES];
