@@ -107,6 +107,46 @@ class Teachers(unittest.TestCase):
         self.assertTrue(MDProfileResult.load_json(folder / "comparison_water.json").n_steps)
         self.assertNotIn("left out: orb", done.stderr)  # it runs without orb_models
 
+    def test_teachers_left_out(self):
+        """A comparison without a teacher takes the place of none that has it."""
+        folder = support.scratch("left-out")
+        folder.mkdir(exist_ok=True)
+        path, partial_file = folder / "comparison_water.json", folder / "comparison_water-partial.json"
+        calculator = StudentCalculator(support.untrained_path(), device="cpu")
+        whole = MDProfiler("cpu", warmup_steps=2).compare_calculators({"orb-v2": calculator, "ani-2x": calculator}, molecule("CH3CH2OH"), n_steps=10)
+        without: list[str] = []
+
+        def measure(profiler, calculators, *_, **__):
+            (name,) = calculators
+            if name in without or name not in whole:
+                raise MlffError("no weights")
+            return {name: whole[name]}
+
+        def compare(*left_out):
+            without[:] = left_out
+            said = io.StringIO()
+            with mock.patch.object(MDProfiler, "compare_calculators", measure), contextlib.redirect_stderr(said):
+                status = profile_teachers.main(["--compare-all", "--device", "cpu", "--output-dir", str(folder)])
+            return status, said.getvalue().splitlines()[-1]
+
+        self.assertEqual(compare(), (0, "left out: no weights"))  # orb-v3, which the file never had
+        before = path.read_text()
+        self.assertEqual(compare("orb-v2"), (1, f"mlff-profile: left out: orb-v2; kept: 1 profile in {partial_file}"))
+        self.assertEqual((path.read_text(), MDProfileResult.load_json(partial_file).name), (before, "ani-2x"))
+        partial_file.unlink()
+        self.assertEqual(compare("orb-v2", "ani-2x"), (1, "mlff-profile: left out: orb-v2, ani-2x"))
+        self.assertEqual((path.read_text(), partial_file.exists()), (before, False))
+        path.write_text("mine")
+        self.assertEqual(compare()[0], 1)
+        self.assertEqual(path.read_text(), "mine")
+        path.unlink()
+        partial_file.unlink()
+        for _ in range(2):
+            self.assertEqual(compare("orb-v2")[0], 0)
+        self.assertEqual((MDProfileResult.load_json(path).name, partial_file.exists()), ("ani-2x", False))
+        self.assertEqual(compare()[0], 0)  # more than it has
+        self.assertEqual(len(json.loads(path.read_text())["runs"]), 2)
+
     def test_ctrl_c(self):
         """What was measured before is kept, also where a size fails: the sizes before, and steps of the one under way where there is no other."""
         folder = support.scratch("interrupted")

@@ -155,12 +155,25 @@ def _finish(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult],
     return 0 if results else 1
 
 
+def _lost(path: pathlib.Path, left_out: Sequence[str]) -> list[str]:
+    """Those of these teachers that the file at `path` has: without them its place would be taken by a part. All, if it cannot be read."""
+    if not path.exists():
+        return []
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        there = {run["name"] for run in data.get("runs", [data])}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return list(left_out)
+    return [name for name in left_out if name in there]
+
+
 def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
     """Every teacher that runs here, each in a process of its own, on the same frames; those that do not say why."""
     options.system = KNOWN_TO_ALL
     atoms = build_system(options.system, options.n_atoms, options.seed)
+    file = f"comparison_{options.system}.json"
     results: list[MDProfileResult] = []
-    interrupted = None
+    left_out: list[str] = []
     for name in COMPARED:
         maker = functools.partial(make_teacher, name, str(profiler.device), options.random_weights)
         try:
@@ -168,10 +181,11 @@ def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
             results.append(found[name])
         except (MlffError, OSError) as problem:
             print(f"left out: {problem}", file=sys.stderr)
+            left_out.append(name)
         except KeyboardInterrupt:
-            interrupted = f"interrupted during {name}"
-            break
-    return _finish(options.output_dir, f"comparison_{options.system}.json", results, interrupted)
+            return _finish(options.output_dir, file, results, f"interrupted during {name}")
+    lost = _lost(options.output_dir / file, left_out)
+    return _finish(options.output_dir, file, results, f"left out: {', '.join(lost)}" if lost else None, 1)
 
 
 def _scale(options: argparse.Namespace, profiler: MDProfiler) -> int:
