@@ -334,6 +334,18 @@ test_train_interrupted() {
         # shellcheck disable=SC2086
         refused 1 "^mlff: done.checkpoint: is of another run, with ${option#*:}; resume with " $train ${option%%:*}
     done
+    # The best student so far must be that of the training.
+    mv done.best.safetensors kept.best
+    # shellcheck disable=SC2086
+    refused 1 '^mlff: done.best.safetensors: is not there; .* done.checkpoint is of, .* to train again$' $train
+    cp model.safetensors done.best.safetensors
+    cp student.safetensors before.safetensors
+    # shellcheck disable=SC2086
+    refused 1 'done.best.safetensors: is not the best student of the training that done.checkpoint is of .PaiNN, 8 features' $train
+    cmp student.safetensors before.safetensors || fail "a student of another training"
+    mv kept.best done.best.safetensors
+    # shellcheck disable=SC2086
+    run 0 $train
     # What a checkpoint is: no model.
     refused 1 'done.checkpoint: is a checkpoint of a training, not a model; mlff info tells of it' eval done.checkpoint labels.extxyz
     run 0 info done.checkpoint

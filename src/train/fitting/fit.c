@@ -94,13 +94,46 @@ done:
     return status;
 }
 
+// A file of this name may be of another training, whose student would be handed out with the errors of this one.
+static mlff_status load_best(fit *f)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model *own = NULL, *best = NULL;
+    mlff_model_info expected, there;
+    const char *checkpoint = f->options.checkpoint, *path = f->options.best;
+    if (access(path, F_OK) != 0)
+        MLFF_FAIL(
+            MLFF_ERR_VALUE,
+            "%s: is not there; it has the best student of the training that %s is of, which goes on with it only: put it back, "
+            "or remove the checkpoint to train again",
+            path, checkpoint);
+    MLFF_TRY(mlff_model_load(path, &best));
+    MLFF_TRY(mlff_trainer_model(f->trainer, 0, &own));
+    mlff_model_info_get(own, &expected);
+    mlff_model_info_get(best, &there);
+    if (strcmp(expected.description, there.description) != 0 || expected.n_parameters != there.n_parameters ||
+        expected.n_elements != there.n_elements ||
+        memcmp(expected.elements, there.elements, (size_t)expected.n_elements * sizeof *expected.elements) != 0)
+        MLFF_FAIL(
+            MLFF_ERR_VALUE,
+            "%s: is not the best student of the training that %s is of (%s), but %s; put that back, or remove the checkpoint "
+            "to train again",
+            path, checkpoint, expected.description, there.description);
+    f->best = best;
+    best = NULL;
+done:
+    mlff_model_destroy(own);
+    mlff_model_destroy(best);
+    return status;
+}
+
 static mlff_status resume(fit *f)
 {
     mlff_status status = MLFF_OK;
     mlff_trainer *t = f->trainer;
     if (!f->options.checkpoint || access(f->options.checkpoint, F_OK) != 0) return MLFF_OK;
     MLFF_TRY(mlff_trainer_restore(t, f->options.checkpoint));
-    if (t->best_step > 0) MLFF_TRY(mlff_model_load(f->options.best, &f->best));
+    if (t->best_step > 0) MLFF_TRY(load_best(f));
     if (f->options.history) MLFF_TRY(history_read(f->options.history, t->step, &f->history)); // later steps are made again
 done:
     return status;
