@@ -41,6 +41,12 @@ static mlff_status fit(const mlff_model *student, const mlff_dataset *data, cons
     return status;
 }
 
+static void remove_files(void)
+{
+    unlink(in_folder("a.checkpoint"));
+    unlink(in_folder("a.best.safetensors"));
+}
+
 static double number_in(const char *line, const char *key)
 {
     char text[64];
@@ -57,7 +63,7 @@ static void test_structures_per_second(void **state)
     mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 6);
     char *history = NULL;
     size_t length;
-    unlink(in_folder("a.checkpoint"));
+    remove_files();
     assert_int_equal(fit(student, data, other, INT64_MAX, true, &trained), MLFF_OK);
     assert_int_equal(base_read_file(in_folder("a.jsonl"), 1 << 20, &history, &length), MLFF_OK);
     for (char *line = history; *line; line = strchr(line, '\n') + 1) {
@@ -65,7 +71,7 @@ static void test_structures_per_second(void **state)
         const double found = number_in(line, "structures_per_s") * number_in(line, "elapsed_s");
         if (!(fabs(found - n) <= 1e-6 * n)) fail_msg("step %d: %.9g structures, expected %d", step, found, n);
     }
-    unlink(in_folder("a.checkpoint"));
+    remove_files();
     base_free(history);
     mlff_model_destroy(trained);
     mlff_dataset_destroy(data);
@@ -167,7 +173,14 @@ static void test_resumes_to_the_same_bits(void **state)
     assert_int_equal(lines, N_STEPS / 4);
     base_free(history);
     assert_same_model(whole, pieces);
+
+    // Without its checkpoint a best student is not known to be of a training, and stays.
+    mlff_model *none = NULL;
     unlink(in_folder("a.checkpoint"));
+    assert_refused(fit(student, data, other, INT64_MAX, true, &none), MLFF_ERR_USAGE, "would be replaced by the best student");
+    assert_int_equal(access(in_folder("a.best.safetensors"), F_OK), 0);
+    assert_int_equal(access(in_folder("a.checkpoint"), F_OK), -1);
+    remove_files();
     mlff_model_destroy(whole);
     mlff_model_destroy(pieces);
     mlff_dataset_destroy(data);

@@ -116,8 +116,8 @@ static mlff_status load_best(fit *f)
         memcmp(expected.elements, there.elements, (size_t)expected.n_elements * sizeof *expected.elements) != 0)
         MLFF_FAIL(
             MLFF_ERR_VALUE,
-            "%s: is not the best student of the training that %s is of (%s), but %s; put that back, or remove the checkpoint "
-            "to train again",
+            "%s: is not the best student of the training that %s is of (%s), but %s; put that back, or move both away to train "
+            "again",
             path, checkpoint, expected.description, there.description);
     f->best = best;
     best = NULL;
@@ -127,11 +127,26 @@ done:
     return status;
 }
 
+// A training begins with a checkpoint of no step: what is found under the name of the best student without one is not of a training.
+static mlff_status begin(fit *f)
+{
+    const char *best = f->options.best;
+    if (!f->options.checkpoint) return MLFF_OK;
+    if (access(best, F_OK) == 0)
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "%s: is there, and would be replaced by the best student of this training, as %s is not there to go on "
+                         "from; move it away, or name another checkpoint",
+                         best, f->options.checkpoint);
+    const mlff_status status = save(f);
+    f->trainer->elapsed_s = 0;
+    return status;
+}
+
 static mlff_status resume(fit *f)
 {
     mlff_status status = MLFF_OK;
     mlff_trainer *t = f->trainer;
-    if (!f->options.checkpoint || access(f->options.checkpoint, F_OK) != 0) return MLFF_OK;
+    if (!f->options.checkpoint || access(f->options.checkpoint, F_OK) != 0) return begin(f);
     MLFF_TRY(mlff_trainer_restore(t, f->options.checkpoint));
     if (t->best_step > 0) MLFF_TRY(load_best(f));
     if (f->options.history) MLFF_TRY(history_read(f->options.history, t->step, &f->history)); // later steps are made again
@@ -259,6 +274,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     energy_kinds_compare(&t->kinds, &validation->kinds);
     const int64_t every = f.options.validate_every > 0 ? f.options.validate_every : default_interval(t);
     if (f.options.checkpoint) MLFF_TRY(mlff_dataset_hash(validation, t->best_by));
+    f.begun_ns = f.saved_ns = base_clock_ns();
     MLFF_TRY(resume(&f));
     f.begun_ns = f.saved_ns = base_clock_ns();
     f.first_step = t->step;
