@@ -34,6 +34,7 @@ static size_t place_host(host_arrays *io, char *base, int n_stamps)
 #define PLACE(field, bytes) (io->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
     PLACE(input, io->input_bytes);
     PLACE(report, sizeof *io->report);
+    PLACE(report_of_rows, sizeof *io->report_of_rows);
     PLACE(overflow, sizeof *io->overflow);
     PLACE(stamps, sizeof(uint64_t) * (size_t)n_stamps);
     PLACE(energies, sizeof(double) * s);

@@ -24,8 +24,8 @@ typedef struct host_arrays {
     size_t bytes, input_bytes;
     int n_atoms, n_systems, n_pairs; // capacities
     char *input;
-    gpu_report *report;
-    int32_t *overflow; // 1: an energy or a force of the last step is not finite
+    gpu_report *report, *report_of_rows; // report_of_rows: of steps without a graph, before their model
+    int32_t *overflow;                   // 1: an energy or a force of the last step is not finite
     int32_t *pair_first, *pair_neighbor, *pair_shift;
     double *energies, *atom_energies, *forces, *virials, *stresses, *force_errors;
     uint64_t *stamps;

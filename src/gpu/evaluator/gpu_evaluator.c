@@ -391,7 +391,8 @@ static mlff_status send_report_of_rows(gpu_evaluator *e, const gpu_step *step, b
     CUDA_TRY(cudaEventRecord(e->reported, stream), "the report");
     CUDA_TRY(cudaStreamWaitEvent(e->side, e->reported, 0), "the report");
     if (searches) CUDA_TRY(cudaStreamWaitEvent(e->side, e->joined, 0), "joining");
-    CUDA_TRY(cudaMemcpyAsync(e->io.report, step->report, sizeof *e->io.report, cudaMemcpyDeviceToHost, e->side), "the report");
+    CUDA_TRY(cudaMemcpyAsync(e->io.report_of_rows, step->report, sizeof *step->report, cudaMemcpyDeviceToHost, e->side),
+             "the report");
     CUDA_TRY(cudaEventRecord(e->reported, e->side), "the report");
     e->rows_unknown = true;
 done:
@@ -403,7 +404,7 @@ mlff_status gpu_evaluator_know_rows(gpu_evaluator *e, bool *good_out)
     mlff_status status = MLFF_OK;
     if (e->rows_unknown) CUDA_TRY(cuda_wait_event(e->reported), "the neighbor rows on the GPU");
     e->rows_unknown = false;
-    *good_out = e->io.report->flags == 0;
+    *good_out = e->io.report_of_rows->flags == 0;
 done:
     return status;
 }
@@ -426,7 +427,10 @@ static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wan
     cuda_wait(e->side, 0); // sums may be running there
     CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
     CUDA_TRY(clear_report(&step, stream), "the report");
-    if (!good) status = MLFF_OK; // the caller handles the report
+    if (!good) {
+        *e->io.report = *e->io.report_of_rows;
+        status = MLFF_OK; // the caller handles the report
+    }
 done:
     return status;
 }
