@@ -3,11 +3,11 @@
 """What a step of MD costs through LAMMPS: `mlff md` on one thread or GPU, `pair_style kim` and `lmp_mlff` on 1, 2, … ranks of one thread,
 silicon at 300 K, float32, untrained weights, lists with a skin of 0.5 Å. All routes run one after the other in each round, so that other load on
 the machine falls on all; ratios are taken within a round, and their median over the rounds is quoted. Times are of steps alone: LAMMPS's
-"Loop time" of the second run of an input, and for `mlff md` a long run's time less a short one's. Processor time, which other load changes less, is a long run's less a
-short one's, without waits inside MPI only on one rank.
+"Loop time" of the second run of an input, and for `mlff md` a long run's time less a short one's. Processor time, which other load changes less,
+is a long run's less a short one's, without waits inside MPI only on one rank.
 
 Usage: bench/lammps_cost.py --bin build/bin [--cells 8] [--rounds 5] [--steps 10] [--ranks 1,2] [--device cpu]
-[--features 64] [--layers 3] [--short 2] [-o OUT.json]
+    [--features 64] [--layers 3] [--short 2] [-o OUT.json]
 `lmp` (with the KIM package) and `mpirun` are on PATH."""
 import argparse, datetime, json, os, re, resource, statistics, subprocess, tempfile
 
@@ -29,21 +29,31 @@ def run(command, env):
     return done.stdout, processor_seconds() - before
 
 
-def lammps_input(route, steps, a):
+def last_loop(text, steps):
+    """Of the last run of LAMMPS's output: ms of a step, and LAMMPS's parts of them."""
+    text = text[text.rindex("Loop time of") :]
+    parts = {name: re.search(name + r"\s*\|[^|]*\|\s*([\d.e-]+)", text) for name in ("Pair", "Neigh", "Comm", "Modify", "Other")}
+    ms = 1e3 / steps
+    return {"ms": ms * float(text.split()[3]), "ms_of": {name: ms * float(m[1]) for name, m in parts.items() if m}}
+
+
+def lammps_input(route, steps, a, boxes=1, lists=""):
+    """A run of a.short steps, and one of `steps`, 0 for none, of `boxes` cubes of a.cells cells side by side along x.
+    lists: lines on LAMMPS's neighbor lists beyond its defaults."""
     model = ("units metal", f"pair_style mlff precision float32 device {a.device} threads 1\npair_coeff * * model.safetensors Si")
     if route == "kim":
         model = ("kim init Cost_PaiNN metal", "kim interactions Si")
     return f"""{model[0]}
 atom_style atomic
 lattice diamond 5.431
-region box block 0 {a.cells} 0 {a.cells} 0 {a.cells}
+region box block 0 {boxes * a.cells} 0 {a.cells} 0 {a.cells}
 create_box 1 box
 create_atoms 1 box
 mass 1 28.085
 displace_atoms all random 0.02 0.02 0.02 4711
 {model[1]}
 neighbor 0.5 bin
-velocity all create 300 4711
+{lists}velocity all create 300 4711
 fix move all nve
 timestep 0.0005
 thermo 1000
@@ -51,8 +61,13 @@ run {a.short}
 """ + (f"run {steps}\n" if steps else "")
 
 
+def new_model(a, env):
+    sizes = ["--features", str(a.features), "--layers", str(a.layers), "--rbf", "20", "--cutoff", "5.0", "--elements", "Si", "--seed", "3"]
+    run([os.path.join(a.bin, "mlff"), "new", "--arch", "painn", *sizes, "-o", "model.safetensors"], env)
+
+
 def lammps(a, route, ranks, env):
-    """Seconds of a step, seconds of processor time of a step over all ranks, ghosts of a rank."""
+    """ms of a step, and of processor time of a step over all ranks; ghosts of a rank."""
     used = {}
     program = [os.path.join(a.bin, "lmp_mlff")] if route == "mlff" else ["lmp"]
     for steps in (0, a.steps):
@@ -60,16 +75,8 @@ def lammps(a, route, ranks, env):
             file.write(lammps_input(route, steps, a))
         launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
         text, used[steps] = run([*launch, *program, "-in", "in.cost"], env)
-    text = text[text.rindex("Loop time of") :]
-    parts = {name: re.search(name + r"\s*\|[^|]*\|\s*([\d.e-]+)", text) for name in ("Pair", "Neigh", "Comm", "Modify", "Other")}
-    ghosts = float(re.search(r"Nghost:\s+(\S+) ave", text)[1])
-    ms = 1e3 / a.steps
-    return {
-        "ms": ms * float(text.split()[3]),
-        "ms_of": {name: ms * float(m[1]) for name, m in parts.items() if m},
-        "processor_ms": ms * (used[a.steps] - used[0]),
-        "ghosts": ghosts,
-    }
+    ghosts = float(re.findall(r"Nghost:\s+(\S+) ave", text)[-1])
+    return {**last_loop(text, a.steps), "processor_ms": 1e3 / a.steps * (used[a.steps] - used[0]), "ghosts": ghosts}
 
 
 def md(a, env):
@@ -85,10 +92,8 @@ def md(a, env):
 def prepare(a):
     env = {**os.environ, "OMP_NUM_THREADS": "1", "MLFF_DEVICE": a.device, "MLFF_PRECISION": "float32", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
     env |= {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "KIM_API_MODEL_DRIVERS_DIR": os.path.abspath("drivers"), "KIM_API_PORTABLE_MODELS_DIR": os.path.abspath("models")}
-    mlff = os.path.join(a.bin, "mlff")
-    sizes = ["--features", str(a.features), "--layers", str(a.layers), "--rbf", "20", "--cutoff", "5.0", "--elements", "Si", "--seed", "3"]
-    run([mlff, "new", "--arch", "painn", *sizes, "-o", "model.safetensors"], env)
-    run([mlff, "kim", "install", "model.safetensors", "--name", "Cost_PaiNN"], env)
+    new_model(a, env)
+    run([os.path.join(a.bin, "mlff"), "kim", "install", "model.safetensors", "--name", "Cost_PaiNN"], env)
     return env
 
 

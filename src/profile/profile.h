@@ -243,7 +243,7 @@ mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, 
 typedef struct stage_bound {
     double flops, bytes, bound_ms, time_ms;
     bool by_memory;     /* the limit that most of bound_ms is of */
-    double limit_share; /* of that limit alone: the part of bound_ms that is of it, over time_ms; 0 where not known */
+    double limit_share; /* least time by that limit alone, over time_ms; 0 where not known */
 } stage_bound;
 stage_bound bounds_of_stage(const mlff_profile *profile, const profile_stage *first);
 

@@ -6,57 +6,31 @@ alone: the "Loop time" of the second run of a LAMMPS input, and for `mlff md` a 
 
 strong: ms on one GPU over ms on two, the same atoms. weak: ms on one GPU over ms of twice the atoms on two.
 
-Usage: bench/gpu/lammps_scaling.py --bin build/bin [--cells 23] [--features 128] [--layers 3] [--rounds 5] [--steps 120] [-o OUT.json]
+Usage: bench/lammps_scaling.py --bin build/bin [--cells 23] [--features 128] [--layers 3] [--rounds 5] [--short 40]
+    [--steps 120] [-o OUT.json]
 `mpirun` is on PATH."""
-import argparse, datetime, json, os, re, statistics, subprocess, tempfile
+import argparse, datetime, json, os, re, statistics, tempfile
 
-SHORT = 40  # steps before those that are timed
+from lammps_cost import lammps_input, last_loop, new_model, run
+
 GOALS = {"lmp_mlff_strong": 1.6, "lmp_mlff_weak": 0.9, "md_strong": 1.6, "md_weak": 0.9}
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return done.stdout
 
 
 def lmp_mlff(a, ranks, boxes):
     with open("in.scaling", "w") as file:
-        file.write(f"""units metal
-atom_style atomic
-lattice diamond 5.431
-region box block 0 {boxes * a.cells} 0 {a.cells} 0 {a.cells}
-create_box 1 box
-create_atoms 1 box
-mass 1 28.085
-displace_atoms all random 0.02 0.02 0.02 4711
-pair_style mlff precision float32 device cuda
-pair_coeff * * model.safetensors Si
-neighbor 0.5 bin
-neigh_modify every 1 delay 0
-velocity all create 300 4711
-fix move all nve
-timestep 0.0005
-thermo 1000
-run {SHORT}
-run {a.steps}
-""")
-    text = run(["mpirun", "--bind-to", "none", "-np", str(ranks), os.path.join(a.bin, "lmp_mlff"), "-in", "in.scaling"])
+        file.write(lammps_input("mlff", a.steps, a, boxes, "neigh_modify every 1 delay 0\n"))
+    text, _ = run(["mpirun", "--bind-to", "none", "-np", str(ranks), os.path.join(a.bin, "lmp_mlff"), "-in", "in.scaling"], os.environ)
     route = re.search(r"by route (\w+)", text)
-    text = text[text.rindex("Loop time of") :]
-    parts = {name: re.search(name + r"\s*\|[^|]*\|\s*([\d.]+)", text) for name in ("Pair", "Neigh", "Comm", "Modify", "Other")}
-    ms = 1e3 / a.steps
-    return {"ms": ms * float(text.split()[3]), "ms_of": {name: ms * float(m[1]) for name, m in parts.items() if m}, "route": route and route[1]}
+    return {**last_loop(text, a.steps), "route": route and route[1]}
 
 
 def md(a, device, boxes):
     def seconds(steps):
         atoms = str(boxes * 8 * a.cells**3)
         command = [os.path.join(a.bin, "mlff"), "md", "model.safetensors", "--system", "silicon", "--n-atoms", atoms, "--device", device]
-        return json.loads(run([*command, "--n-steps", str(steps), "--json"]))["summary"]["total_time_s"]
+        return json.loads(run([*command, "--n-steps", str(steps), "--json"], os.environ)[0])["summary"]["total_time_s"]
 
-    return {"ms": 1e3 * (seconds(SHORT + a.steps) - seconds(SHORT)) / a.steps}
+    return {"ms": 1e3 * (seconds(a.short + a.steps) - seconds(a.short)) / a.steps}
 
 
 def ratios(rounds):
@@ -70,18 +44,18 @@ def ratios(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True)
-    for name, default in (("cells", 23), ("features", 128), ("layers", 3), ("rounds", 5), ("steps", 120)):
+    for name, default in (("cells", 23), ("features", 128), ("layers", 3), ("rounds", 5), ("short", 40), ("steps", 120)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("-o", "--output")
     a = parser.parse_args()
+    a.device = "cuda"
     a.bin = os.path.abspath(a.bin)
     output = a.output and os.path.abspath(a.output)
     os.environ |= {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     rounds = []
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        sizes = ["--features", str(a.features), "--layers", str(a.layers), "--rbf", "20", "--cutoff", "5.0", "--elements", "Si", "--seed", "3"]
-        run([os.path.join(a.bin, "mlff"), "new", "--arch", "painn", *sizes, "-o", "model.safetensors"])
+        new_model(a, os.environ)
         for _ in range(a.rounds):
             found = {}
             for n, boxes, name in ((1, 1, "1"), (2, 1, "2"), (2, 2, "2, twice the atoms")):
