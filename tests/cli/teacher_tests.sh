@@ -330,7 +330,7 @@ test_train_interrupted() {
     # What differs from the run of a checkpoint is named.
     local option
     for option in "--steps 70:steps 60 where this has steps 70" "--learning-rate 0.25:rate 0.001 to 1e-06 where this has rate 0.25 to 1e-06" \
-        "--features 16:8 features where this has 16 features" "--seed 1:other training data .50 structures." "--huber 0.5:loss .* 0 where this has loss .* 0.5"; do
+        "--features 16:8 features where this has 16 features" "--seed 1:other training data .50 structures." "--energy-boost 5:boost 100 where this has boost 5" "--huber 0.5:loss .* 0 where this has loss .* 0.5"; do
         # shellcheck disable=SC2086
         refused 1 "^mlff: done.checkpoint: is of another run, with ${option#*:}; resume with " $train ${option%%:*}
     done

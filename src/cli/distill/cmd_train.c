@@ -31,6 +31,7 @@ static const cli_option options[] = {
     {"optimizer", 0, "NAME", "adamw, or soap: AdamW in the eigenbasis of the gradients' covariances, on the CPU (adamw)"},
     {"patience", 0, "N", "schnetpack: validations without gain before the rate is halved (75)"},
     {"energy-weight", 0, "W", "of the energy's squared error per atom², eV (1)"},
+    {"energy-boost", 0, "FACTOR", "of the energy's weight in the last fifth of the run; 0: none (100; schnetpack: 0)"},
     {"forces-weight", 0, "W", "of the forces' squared error, (eV/Å)² (100)"},
     {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
     {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
@@ -156,6 +157,7 @@ static int parse(cli_arguments *arguments, training *run)
     const bool scaled = o->schedule == MLFF_COSINE;
     o->learning_rate = cli_number(arguments, "learning-rate", 0, 10, 1e-3 * (scaled ? sqrt(o->batch_size / 32.0) : 1));
     o->loss.energy_weight = cli_number(arguments, "energy-weight", 0, 1e12, o->loss.energy_weight);
+    o->energy_boost = cli_number(arguments, "energy-boost", 0, 1e12, o->energy_boost);
     o->loss.forces_weight = cli_number(arguments, "forces-weight", 0, 1e12, o->loss.forces_weight);
     o->loss.stress_weight = cli_number(arguments, "stress-weight", 0, 1e12, o->loss.stress_weight);
     o->loss.huber_forces = cli_number(arguments, "huber", 0, 1e12, 0);
