@@ -181,13 +181,13 @@ typedef struct mlff_profile_stage {
 } mlff_profile_stage;
 
 /* Verdict on one target. */
-typedef struct mlff_verdict {
+typedef struct mlff_profile_verdict {
     const char *target; /* "P95 < 2 × mean" */
     double value, limit;
     const char *unit;
     int passed;       /* 1 yes, 0 no, -1 does not apply (the text says why) */
     const char *text; /* one line for people */
-} mlff_verdict;
+} mlff_profile_verdict;
 
 typedef struct mlff_profile_summary {
     const char *name, *model_name, *device, *system_size, *timestamp, *notes;
@@ -208,7 +208,7 @@ typedef struct mlff_profile_summary {
 /* Everything below is borrowed until the profile is destroyed. */
 MLFF_API void mlff_profile_summary_get(const mlff_profile *profile, mlff_profile_summary *summary_out);
 MLFF_API const mlff_profile_stage *mlff_profile_stages(const mlff_profile *profile, int *n_out);
-MLFF_API const mlff_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out);
+MLFF_API const mlff_profile_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out);
 /* Ledgers of this process whose growth is a leak: steady, not explained by atoms or pairs, not fragmentation. */
 MLFF_API int mlff_profile_leaks(const mlff_profile *profile);
 /* Part of the time of steps in which a thread of the process waited for a CPU, 0..1; NaN where not known. Above 0.05 the times

@@ -149,7 +149,7 @@ struct mlff_profile {
     steady_state steady;                            /* `first` is a step; of the steady part: */
     double steady_mean_ms, before_s, before_cost_s; /* before_s: time of the steps before it; before_cost_s: beyond steady ones */
     percentile_bounds bounds[N_BOUNDS];             /* ms, by profile_bound_fractions */
-    mlff_verdict *verdicts;
+    mlff_profile_verdict *verdicts;
     int n_verdicts;
     char **recommendations;
     int n_recommendations;

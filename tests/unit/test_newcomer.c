@@ -171,7 +171,7 @@ static void test_few_steps(void **state)
         assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
         assert_ok(mlff_profile_text_short(profile, 300, &text));
         assert_ok(mlff_profile_text(profile, 100, &whole));
-        const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
+        const mlff_profile_verdict *verdicts = mlff_profile_verdicts(profile, &n);
         assert_int_equal(verdicts[1].passed < 0, cases[k].n_steps < 20);
         assert_int_equal(verdicts[2].passed < 0, cases[k].n_steps < 100);
         char *end = strstr(text, "ns/day");

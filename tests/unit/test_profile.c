@@ -448,7 +448,7 @@ static void test_planted_leak(void **state)
     if (growth_mb < 29 || growth_mb > 45) fail_msg("memory grew by %g MB", growth_mb);
     assert_true(synthetic_recommended(profile, "memory leak: \"resident\" grows steadily by"));
     int n;
-    const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
+    const mlff_profile_verdict *verdicts = mlff_profile_verdicts(profile, &n);
     assert_int_equal(n, 6);
     assert_string_equal(verdicts[3].target, "memory growth < 10 MB");
     assert_int_equal(verdicts[3].passed, 0);
@@ -503,7 +503,7 @@ static void test_rebuilds_and_tail(void **state)
     assert_true(synthetic_recommended(profile, "raise the skin"));
     if (!(profile->tail.cpu_wait_share > CROWDED)) assert_true(synthetic_recommended(profile, "step times vary"));
     int n;
-    const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
+    const mlff_profile_verdict *verdicts = mlff_profile_verdicts(profile, &n);
     assert_int_equal(verdicts[2].passed, 0);  // P99 is a rebuild: some 10 × the mean
     assert_int_equal(verdicts[5].passed, 0);  // CV
     assert_int_equal(verdicts[0].passed, -1); // 8 atoms: the target is for 64
@@ -522,7 +522,7 @@ static void test_verdicts_say_what_they_rest_on(void **state)
     int n;
     callable.notes = "an Untrained toy";
     assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
-    const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
+    const mlff_profile_verdict *verdicts = mlff_profile_verdicts(profile, &n);
     assert_int_equal(verdicts[0].passed, 1); // 64 atoms, 0.05 ms
     assert_non_null(strstr(verdicts[1].text, "n too small"));
     assert_non_null(strstr(verdicts[2].text, "n too small (30 steps; 299"));

@@ -8,7 +8,7 @@
 // 1 - 0.95^59 and 1 - 0.99^299 are just over 0.95.
 enum { MIN_STEPS_P95 = 59, MIN_STEPS_P99 = 299, TARGETS = 6 };
 
-static mlff_status add(mlff_profile *profile, mlff_verdict verdict, const char *text)
+static mlff_status add(mlff_profile *profile, mlff_profile_verdict verdict, const char *text)
 {
     char *copy = base_strdup(text);
     if (!copy) return MLFF_ERR_MEMORY;
@@ -22,7 +22,7 @@ static mlff_status judge_mean(mlff_profile *profile)
     char text[256];
     double mean_ms = profile->summary.latency_ms.mean;
     const int n_atoms = (int)lround(profile_atoms(profile));
-    mlff_verdict verdict = {"student mean ≤ 1 ms at 64 atoms", mean_ms, 1.0, "ms", mean_ms <= 1.0, NULL};
+    mlff_profile_verdict verdict = {"student mean ≤ 1 ms at 64 atoms", mean_ms, 1.0, "ms", mean_ms <= 1.0, NULL};
     if (n_atoms < 51 || n_atoms > 77) { // 64 ± 20 %
         verdict.passed = -1;
         snprintf(text, sizeof text, "mean %s at %d atom%s; the target is for 64 atoms (51 to 77), measure there",
@@ -41,7 +41,7 @@ static mlff_status judge_tail(mlff_profile *profile, const char *target, const c
     double mean = profile->summary.latency_ms.mean;
     long long n = profile->summary.n_steps;
     double ratio = mean > 0.0 ? value / mean : 1.0;
-    mlff_verdict verdict = {target, ratio, limit, "× mean", ratio < limit, NULL};
+    mlff_profile_verdict verdict = {target, ratio, limit, "× mean", ratio < limit, NULL};
     if (!steadiness_percentile_known(profile, fraction)) {
         verdict.passed = -1;
         snprintf(text, sizeof text, "n too small (%lld step%s; %d bound the %s with 95 %% certainty)", n, base_plural(n),
@@ -60,7 +60,7 @@ static mlff_status judge_memory(mlff_profile *profile)
     char text[256];
     double growth_mb = profile->summary.memory_delta_gb * 1024.0;
     long long n = profile->summary.n_steps;
-    mlff_verdict verdict = {"memory growth < 10 MB", growth_mb, 10.0, "MB", growth_mb < 10.0, NULL};
+    mlff_profile_verdict verdict = {"memory growth < 10 MB", growth_mb, 10.0, "MB", growth_mb < 10.0, NULL};
     snprintf(text, sizeof text, "memory changed by %s over %lld step%s%s", PROFILE_GROWTH(&profile->summary), n, base_plural(n),
              n < 1000 ? "; a slow leak shows only in 1000 steps or more" : "");
     if (isnan(growth_mb)) {
@@ -74,7 +74,7 @@ static mlff_status judge_atoms(mlff_profile *profile)
 {
     char text[256];
     double value = profile->summary.us_per_atom;
-    mlff_verdict verdict = {"student < 10 µs/atom", value, 10.0, "µs/atom", value < 10.0, NULL};
+    mlff_profile_verdict verdict = {"student < 10 µs/atom", value, 10.0, "µs/atom", value < 10.0, NULL};
     base_format(text, sizeof text, "%.4g µs per atom and step%s", value,
                 profile_atoms(profile) < 51 ? "; with so few atoms the fixed cost of a step weighs most" : "");
     return add(profile, verdict, text);
@@ -84,7 +84,7 @@ static mlff_status judge_variation(mlff_profile *profile)
 {
     char text[256];
     double percent = profile->summary.latency_ms.cv * 100.0;
-    mlff_verdict verdict = {"CV < 20 %", percent, 20.0, "%", percent < 20.0, NULL};
+    mlff_profile_verdict verdict = {"CV < 20 %", percent, 20.0, "%", percent < 20.0, NULL};
     base_format(text, sizeof text, "steps vary by %.1f %% (standard deviation over mean)", percent);
     if (profile->summary.n_steps < 2) {
         verdict.passed = -1;

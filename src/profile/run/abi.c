@@ -13,9 +13,8 @@ size_t mlff_profile_abi_size(const char *struct_name)
 #define SIZE(type) {#type, sizeof(type)}
         SIZE(mlff_callable),        SIZE(mlff_statistics),
         SIZE(mlff_process_memory),  SIZE(mlff_profile_options),
-        SIZE(mlff_verdict),         SIZE(mlff_profile_stage),
+        SIZE(mlff_profile_verdict), SIZE(mlff_profile_stage),
         SIZE(mlff_profile_summary), SIZE(mlff_comparison_options),
-        SIZE(mlff_comparison_row),  SIZE(mlff_comparison_options),
         SIZE(mlff_comparison_row),  SIZE(mlff_implementations_options),
         SIZE(mlff_implementation),  SIZE(mlff_scaling),
 #undef SIZE

@@ -295,7 +295,7 @@ const mlff_profile_stage *mlff_profile_stages(const mlff_profile *profile, int *
     return profile->shown_stages;
 }
 
-const mlff_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out)
+const mlff_profile_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out)
 {
     if (n_out) *n_out = profile->n_verdicts;
     return profile->verdicts;

@@ -296,7 +296,7 @@ static void write_findings(base_text *page, const mlff_profile *profile)
     if (profile->n_recommendations == 0) html_element(page, "li", "", "Nothing stands out.");
     base_text_add(page, "</ol>\n<h3>Targets</h3>\n<ul class=\"plain\">\n");
     for (int i = 0; i < profile->n_verdicts; i++) {
-        const mlff_verdict *v = &profile->verdicts[i];
+        const mlff_profile_verdict *v = &profile->verdicts[i];
         base_text_add(page, "<li><span class=\"%s\">%s</span> ",
                       v->passed > 0 ? "yes"
                       : v->passed   ? "soft"

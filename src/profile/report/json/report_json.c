@@ -309,7 +309,7 @@ static void write_findings(json *j, const mlff_profile *profile)
     write_tail(j, &profile->tail);
     json_open(j, "verdicts", '[');
     for (int i = 0; i < profile->n_verdicts; i++) {
-        const mlff_verdict *verdict = &profile->verdicts[i];
+        const mlff_profile_verdict *verdict = &profile->verdicts[i];
         json_open(j, NULL, '{');
         json_string(j, "target", verdict->target);
         json_number(j, "value", verdict->value);

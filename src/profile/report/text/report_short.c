@@ -83,7 +83,7 @@ static void write_targets(text_page *p, const mlff_profile *profile)
     int n_met = 0, n_judged = 0;
     size_t length = 0;
     for (int i = 0; i < profile->n_verdicts; i++) {
-        const mlff_verdict *v = &profile->verdicts[i];
+        const mlff_profile_verdict *v = &profile->verdicts[i];
         n_judged += v->passed >= 0;
         n_met += v->passed > 0;
         if (v->passed == 0 && length < sizeof missed)

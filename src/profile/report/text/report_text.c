@@ -337,7 +337,7 @@ static void write_findings(text_page *p, const mlff_profile *profile)
     char lead[16];
     page_heading(p, "Targets");
     for (int i = 0; i < profile->n_verdicts; i++) {
-        const mlff_verdict *verdict = &profile->verdicts[i];
+        const mlff_profile_verdict *verdict = &profile->verdicts[i];
         page_wrappedf(p, verdict->passed < 0 ? "– " : verdict->passed ? "✓ " : "✗ ", "%s: %s", verdict->target, verdict->text);
     }
     page_heading(p, "What was seen, and what to do");
