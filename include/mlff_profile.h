@@ -2,7 +2,7 @@
 /* mlff_profile.h: measures any force field, of this library or not, and shows where the time of a step goes.
  * Conventions and the error contract: mlff_base.h.
  *
- *   mlff_callable callable;   mlff_callable_from_evaluator(evaluator, &callable);     or fill in your own
+ *   mlff_callable_from_evaluator(evaluator, model, &callable);      or fill in a callable of your own
  *   mlff_trajectory_thermal(system, 300.0, 0, &trajectory);
  *   mlff_profile_run(&callable, trajectory, NULL, &profile);
  *   mlff_profile_save(profile, "report.json"); */
@@ -266,8 +266,8 @@ MLFF_API void mlff_text_free(char *text);
  *
  *   mlff_monitor_create(&callable, system, 0.5, 100, &monitor);
  *   mlff_dynamics_create(&options, system, mlff_monitor_forces, monitor, &dynamics);
- *   for (…) mlff_monitor_step(monitor, dynamics);
- *   mlff_monitor_profile(monitor, "production", &profile); */
+ *   for (int64_t k = 0; k < n_steps; k++) mlff_monitor_step(monitor, dynamics);
+ *   mlff_monitor_profile(monitor, "production", NULL, &profile); */
 typedef struct mlff_monitor mlff_monitor;
 /* The callable's context and the system are borrowed until the monitor is destroyed. memory_every: steps between samples.
  * Fails with MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED, MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */

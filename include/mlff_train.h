@@ -9,8 +9,8 @@
  *   mlff_dataset_create(&data);
  *   mlff_dataset_read(data, "train.extxyz");
  *   mlff_trainer_create(model, data, NULL, &trainer);
- *   while (!done) mlff_trainer_run(trainer, 1000, &history);
- *   mlff_trainer_model(trainer, &student);                       averaged weights */
+ *   mlff_trainer_run(trainer, 1000, &n_done, &errors);
+ *   mlff_trainer_model(trainer, 0, &student);                    averaged weights */
 #ifndef MLFF_TRAIN_H
 #define MLFF_TRAIN_H
 
