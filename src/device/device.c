@@ -97,8 +97,9 @@ mlff_status mlff_devices_parse(const char *text, mlff_device *devices, int capac
         *n_out = (int)n;
         return MLFF_OK;
     }
-    *n_out = 1;
-    return mlff_device_parse(text, devices);
+    const mlff_status status = mlff_device_parse(text, devices);
+    if (status == MLFF_OK) *n_out = 1;
+    return status;
 }
 
 void mlff_devices_text(const mlff_device *devices, int n_devices, char *text, size_t text_bytes)

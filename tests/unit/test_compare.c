@@ -310,6 +310,10 @@ static void test_noisy_pairs(void **state)
         assert_ok(mlff_compare_values(a, PAIRS, b, PAIRS, &options, &row));
         n_different += row.change == MLFF_SLOWER || row.change == MLFF_FASTER;
     }
+    options.struct_size = 0;
+    assert_refused(mlff_compare_values(a, PAIRS, b, PAIRS, &options, &row), MLFF_ERR_USAGE, "struct_size");
+    options.struct_size = sizeof options + 8;
+    assert_refused(mlff_compare_values(a, PAIRS, b, PAIRS, &options, &row), MLFF_ERR_USAGE, "struct_size");
     printf("A/A, 40 pairs that scatter by 5 %%: called different in %.1f %%\n", 100.0 * n_different / TRIALS);
     assert_true(n_different <= TRIALS * (0.005 + 2.6 * sqrt(0.005 * 0.995 / TRIALS)));
 }

@@ -103,6 +103,10 @@ static void test_outliers(void **state)
     assert_ok(mlff_dataset_outliers(data, &n, &first));
     assert_true(n == 0 && first == -1);
     assert_ok(mlff_dataset_check(data));
+    for (int k = 0; k < 60; k++) data->frames[k].system->label_energy = NAN;
+    n = first = -7;
+    assert_int_equal(mlff_dataset_outliers(data, &n, &first), MLFF_ERR_VALUE);
+    assert_true(n == -7 && first == -7); // a failure leaves what is the caller's
     mlff_dataset_destroy(data);
 }
 

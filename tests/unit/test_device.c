@@ -26,6 +26,18 @@ static void writes_no_more_than_asked(void **state)
     }
 }
 
+static void a_wrong_text_leaves_the_number(void **state)
+{
+    (void)state;
+    mlff_device devices[4];
+    int n = -7;
+    static const char *const wrong[] = {"tpu", "cpu,cpu", "cpu:0", "cpu:5", "cuda:0,x", "cuda:1023"};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        assert_int_not_equal(mlff_devices_parse(wrong[k], devices, 4, &n), MLFF_OK);
+        assert_int_equal(n, -7);
+    }
+}
+
 // A scope sees 64 MB that stay, and that they are given back. Tolerance 8 MB: what else the process's allocator keeps.
 static void a_scope_sees_what_stays(void **state)
 {
@@ -81,6 +93,7 @@ static void a_cause_has_no_remedy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_cause_has_no_remedy), cmocka_unit_test(writes_no_more_than_asked),
+                                       cmocka_unit_test(a_wrong_text_leaves_the_number),
                                        cmocka_unit_test(a_scope_sees_what_stays),
                                        cmocka_unit_test(events_are_recorded_before_they_are_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);

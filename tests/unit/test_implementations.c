@@ -192,8 +192,12 @@ static void test_labels_and_refusals(void **state)
     assert_int_equal(mlff_profile_implementations(callables, 1, trajectory, &options, &implementations), MLFF_ERR_USAGE);
     options.n_rounds = 2;
     assert_int_equal(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations), MLFF_ERR_USAGE);
-    callables[1].properties = MLFF_ENERGY;
     options.n_rounds = 6;
+    options.struct_size = sizeof options + 8; // a later library's
+    assert_refused(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations), MLFF_ERR_USAGE,
+                   "struct_size");
+    options.struct_size = sizeof options;
+    callables[1].properties = MLFF_ENERGY;
     assert_int_equal(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations), MLFF_ERR_UNSUPPORTED);
     assert_null(implementations);
     mlff_trajectory_destroy(trajectory);

@@ -375,8 +375,21 @@ static void test_bad_requests(void **state)
     options.memory_every = 0;
     assert_int_equal(mlff_profile_run(&callable, trajectory, &options, &profile), MLFF_ERR_USAGE);
     options = synthetic_options(10);
-    options.struct_size = 0;
-    assert_int_equal(mlff_profile_run(&callable, trajectory, &options, &profile), MLFF_ERR_USAGE);
+    const size_t wrong[] = {0, sizeof options + 8}; // nothing, and a later library's
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        options.struct_size = wrong[k];
+        assert_refused(mlff_profile_run(&callable, trajectory, &options, &profile), MLFF_ERR_USAGE, "struct_size");
+    }
+    mlff_dynamics_options dynamics = mlff_dynamics_options_default();
+    mlff_trajectory *md = NULL;
+    mlff_system *system;
+    assert_ok(mlff_system_build("methane", 0, 0, &system));
+    for (int k = 0; k < 2; k++) {
+        dynamics.struct_size = k == 0 ? 0 : sizeof dynamics + 8;
+        assert_refused(mlff_trajectory_md(system, &dynamics, &md), MLFF_ERR_USAGE, "struct_size");
+    }
+    assert_null(md);
+    mlff_system_destroy(system);
     broken = callable;
     broken.step = NULL;
     assert_int_equal(mlff_profile_run(&broken, trajectory, NULL, &profile), MLFF_ERR_USAGE);

@@ -179,8 +179,7 @@ mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_c
     mlff_implementations *r = base_alloc(1, sizeof *r, "a comparison");
     if (!r) return MLFF_ERR_MEMORY;
     r->options = mlff_implementations_options_default();
-    if (options)
-        memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
+    MLFF_TRY(base_take_options(__func__, "mlff_implementations_options", options, sizeof r->options, &r->options));
     if (r->options.n_rounds < FEWEST_ROUNDS || r->options.n_rounds > 100000 || r->options.n_frames < 1 ||
         r->options.n_frames > 100000)
         MLFF_FAIL(MLFF_ERR_USAGE, "implementations: %d rounds of %d frames; at least 6 rounds of at least 1 frame are needed",

@@ -56,7 +56,8 @@ mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system
                                 int64_t memory_every, mlff_monitor **monitor_out)
 {
     if (!callable || !system || !monitor_out) return mlff_fail(MLFF_ERR_USAGE, "monitor: callable, system or output is NULL");
-    if (callable->struct_size == 0) return mlff_fail(MLFF_ERR_USAGE, "monitor: struct_size of the callable is 0");
+    if (callable->struct_size == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "monitor: struct_size of the callable is 0; set it to sizeof(mlff_callable)");
     mlff_status status = MLFF_OK;
     mlff_monitor *m = base_alloc(1, sizeof *m, "a monitor");
     if (!m) return MLFF_ERR_MEMORY;

@@ -57,8 +57,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     mlff_status status = MLFF_OK;
     *r = (run){.trajectory = trajectory, .options = mlff_profile_options_default()};
     memcpy(&r->callable, callable, callable->struct_size < sizeof r->callable ? callable->struct_size : sizeof r->callable);
-    if (options)
-        memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
+    MLFF_TRY(base_take_options("mlff_profile_run", "mlff_profile_options", options, sizeof r->options, &r->options));
     r->md = !trajectory || trajectory_is_md(trajectory);
     r->wanted = r->options.properties | (r->md ? MLFF_ENERGY | MLFF_FORCES : 0);
     MLFF_TRY(run_check(r));
@@ -554,9 +553,8 @@ mlff_status mlff_profile_run(const mlff_callable *callable, mlff_trajectory *tra
 {
     if (!callable || !trajectory || !profile_out)
         return mlff_fail(MLFF_ERR_USAGE, "profile: callable, trajectory or output is NULL");
-    if (callable->struct_size == 0 || (options && options->struct_size == 0))
-        return mlff_fail(MLFF_ERR_USAGE,
-                         "profile: struct_size is 0; set it in the callable, and start options from their default");
+    if (callable->struct_size == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "profile: struct_size of the callable is 0; set it to sizeof(mlff_callable)");
 
     run r;
     mlff_profile *profile = NULL;

@@ -87,13 +87,10 @@ done:
 mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options, mlff_trajectory **trajectory_out)
 {
     if (!system || !trajectory_out) return mlff_fail(MLFF_ERR_USAGE, "MD trajectory: system or output is NULL");
-    if (options && options->struct_size == 0)
-        return mlff_fail(MLFF_ERR_USAGE, "MD trajectory: struct_size is 0; start from mlff_dynamics_options_default()");
     mlff_status status = MLFF_OK;
     mlff_trajectory *trajectory = NULL;
     mlff_dynamics_options used = mlff_dynamics_options_default();
-    if (options) memcpy(&used, options, options->struct_size < sizeof used ? options->struct_size : sizeof used);
-
+    MLFF_TRY(base_take_options("mlff_trajectory_md", "mlff_dynamics_options", options, sizeof used, &used));
     MLFF_TRY(trajectory_new(DYNAMICS, &system, 1, &trajectory));
     trajectory->dynamics_options = used;
     // A system at rest would not move like MD, and its neighbor list would never be rebuilt.

@@ -208,10 +208,9 @@ mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, i
 {
     mlff_status status = MLFF_OK;
     double median_energy, median_forces, *distances = NULL;
+    int64_t n = 0, first = -1;
     if (!dataset || !n_out || !first_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_dataset_outliers: dataset, n_out and first_out must be given");
-    *n_out = 0;
-    *first_out = -1;
     if (!(distances = base_alloc(dataset->n_frames, sizeof *distances, "energies"))) return MLFF_ERR_MEMORY;
     MLFF_TRY(fit_most(dataset, distances, &median_energy));
     MLFF_TRY(dataset_median_forces(dataset, &median_forces));
@@ -220,8 +219,10 @@ mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, i
     const double limit = fmax(OUTLIER_EV_PER_ATOM, times * median_energy);
     for (size_t f = 0; f < dataset->n_frames; f++) {
         if (!(distances[f] > limit) && !dataset_forces_outlie(dataset->frames[f].system, median_forces)) continue;
-        if ((*n_out)++ == 0) *first_out = (int64_t)f;
+        if (n++ == 0) first = (int64_t)f;
     }
+    *n_out = n;
+    *first_out = first;
 done:
     base_free(distances);
     return status;

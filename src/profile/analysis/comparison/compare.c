@@ -131,9 +131,9 @@ mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n
 {
     if (!a || !b || !row_out || n_a < 1 || n_b < 1)
         return mlff_fail(MLFF_ERR_USAGE, "comparison of values: values or the output is NULL, or a side is empty");
-    mlff_status status = MLFF_OK;
     mlff_comparison_options used = mlff_comparison_options_default();
-    if (options) memcpy(&used, options, options->struct_size < sizeof used ? options->struct_size : sizeof used);
+    mlff_status status = base_take_options(__func__, "mlff_comparison_options", options, sizeof used, &used);
+    if (status != MLFF_OK) return status;
     if (used.paired && n_a != n_b)
         return mlff_fail(MLFF_ERR_USAGE, "comparison of values: %d and %d values are not pairs", n_a, n_b);
     double *logarithms = base_alloc((size_t)(n_a + n_b), sizeof *logarithms, "values to compare");
@@ -340,9 +340,9 @@ mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const ml
 {
     if (!a || !b || n_a < 1 || n_b < 1 || !comparison_out)
         return mlff_fail(MLFF_ERR_USAGE, "comparison: a group of runs or the output is NULL, or a group is empty");
-    mlff_status status = MLFF_OK;
     mlff_comparison_options used = mlff_comparison_options_default();
-    if (options) memcpy(&used, options, options->struct_size < sizeof used ? options->struct_size : sizeof used);
+    mlff_status status = base_take_options(__func__, "mlff_comparison_options", options, sizeof used, &used);
+    if (status != MLFF_OK) return status;
     mlff_comparison *c = base_alloc(1, sizeof *c, "a comparison");
     if (!c) return MLFF_ERR_MEMORY;
     c->n_a = n_a;
