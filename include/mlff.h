@@ -42,7 +42,7 @@ typedef enum mlff_precision {
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_model_load(const char *path, mlff_model **model_out);
 /* The file that mlff_model_load reads for a name: the name itself if it is a path, else found in the folders of models. Fails
- * with MLFF_ERR_IO where there is no such file, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+ * with MLFF_ERR_IO where there is no such file, MLFF_ERR_LIMIT for a path longer than path_bytes, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes);
 /* Where a model file must lie for mlff_model_load to find it by `name` for this user: NAME.safetensors in
  * $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models. Nothing is created. Fails with MLFF_ERR_USAGE for a name that is
@@ -118,7 +118,8 @@ enum {
 MLFF_API unsigned mlff_model_outputs(const mlff_model *model);
 /* 1: results depend on charge and spin of a system, which must then be given; 0: they are not read. */
 MLFF_API int mlff_model_depends_on_charge(const mlff_model *model);
-/* Everything the file's metadata says, key and value by index; NULL past the end. Borrowed. */
+/* Everything the file's metadata says, key and value by index; NULL past the end, `value_out` is then untouched, and may be NULL.
+ * Borrowed until the model is destroyed. */
 MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out);
 /* 1: at this temperature forces are extrapolated, as it is more than 1.25 times the highest one of the structures that the model was
  * trained on. `highest_out`, or NULL: that one, K; infinite where the file does not say it. */
@@ -200,7 +201,8 @@ typedef struct mlff_results {
     double *atom_virials;
 } mlff_results;
 
-/* Energy, forces and stress of each system of the batch. After the first calls of a size no memory is allocated. Fails with
+/* Energy, forces and stress of each system of the batch. After the first calls of a size no memory is allocated. After a failure the
+ * arrays of `results` may hold anything. Fails with
  * MLFF_ERR_ELEMENT for an element that the model does not know, MLFF_ERR_VALUE for positions, cells or results that are not finite,
  * two atoms at one position or a periodic axis without a cell vector, MLFF_ERR_UNSUPPORTED for a result that the model does not
  * have, MLFF_ERR_USAGE, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as the halo functions do. */
@@ -217,7 +219,8 @@ MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const ml
                                              mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
 /* As mlff_dynamics_restore, of dynamics with this evaluator's forces. Where the first step would take the file's forces, fails as well with
  * MLFF_ERR_VALUE if the energy in the file differs by more than 0.1 eV an atom from the evaluator's at the positions there: they are of
- * another model. The state is then the file's, without its forces. Warns where the forces differ by more than 0.5 % of their rms. */
+ * another model. The state is then the file's, without its forces. Warns where the forces differ by more than 0.5 % of their rms. Fails
+ * as mlff_evaluator_compute too. */
 MLFF_API mlff_status mlff_dynamics_restore_on(mlff_evaluator *evaluator, mlff_dynamics *dynamics, const char *path);
 /* Device that integrates; the first of several GPUs. */
 MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
@@ -225,7 +228,7 @@ MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
 /* Simulations that make their steps together, with one computation of forces a step for all of them: copies of a system with seeds or
  * temperatures of their own, or different systems. Where the evaluator's GPU can integrate its model, all of them stay there. */
 typedef struct mlff_replicas mlff_replicas;
-/* options[k] and systems[k] are those of replica k of n; all have one ensemble and timestep. The systems are integrated in
+/* options[k] and systems[k], none NULL, are those of replica k of n; all have one ensemble and timestep. The systems are integrated in
  * place: borrowed, and no two are one. Fails with MLFF_ERR_USAGE for other options, MLFF_ERR_UNSUPPORTED for a model without
  * forces, and as mlff_dynamics_create and mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_replicas_create(mlff_evaluator *evaluator, const mlff_dynamics_options *const *options,
@@ -344,7 +347,8 @@ typedef struct mlff_domain_info {
     double exchange_ns;    /* copies and sums of ghosts' features, gathering of results */
     double wait_ns;        /* until other domains were ready, which may have more atoms or delayed threads */
 } mlff_domain_info;
-/* Domains of the last computation of one system; their number, of which at most `capacity` are filled. 0 on one device. */
+/* Domains of the last computation of one system; their number, of which at most `capacity` are filled (0: none, and `domains` may be
+ * NULL). 0 on one device. */
 MLFF_API int mlff_evaluator_domains(const mlff_evaluator *evaluator, mlff_domain_info *domains, int capacity);
 /* mlff_evaluator_stage_times of a domain, in the last computation of one system; the last stage, "exchange", holds its waits for other
  * domains. mlff_evaluator_stage_times of such an evaluator is of domain 0. Fails with MLFF_ERR_USAGE. */

@@ -74,7 +74,7 @@ MLFF_API mlff_status mlff_geometry_create(const mlff_system *first, mlff_geometr
 MLFF_API mlff_status mlff_geometry_add(mlff_geometry *geometry, const mlff_system *system);
 /* How many kinds of bonds and angles there are. */
 MLFF_API int mlff_geometry_size(const mlff_geometry *geometry);
-/* Kind `index`; density [n_bins] per Å or degree, or NULL. */
+/* Kind `index`, from 0 to below mlff_geometry_size; density [n_bins] per Å or degree, or NULL. */
 MLFF_API void mlff_geometry_get(const mlff_geometry *geometry, int index, mlff_geometry_kind *kind_out, double *density);
 MLFF_API void mlff_geometry_destroy(mlff_geometry *geometry);
 

@@ -50,16 +50,16 @@ typedef struct mlff_system {
 MLFF_API mlff_status mlff_system_create(int n_atoms, mlff_system **system_out);
 /* A copy with all its arrays. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out);
-/* The system repeated n[0] × n[1] × n[2] times along its cell vectors; cell and arrays grow, labels are dropped. Fails with
- * MLFF_ERR_USAGE for an n below 1 or an axis without a cell vector, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
+/* The system repeated n[0] × n[1] × n[2] times along its cell vectors; cell, arrays and charge grow, labels are dropped, and so is the
+ * spin of several copies. Fails with MLFF_ERR_USAGE for an n below 1 or an axis without a cell vector, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_repeat(const mlff_system *system, const int n[3], mlff_system **system_out);
 MLFF_API void mlff_system_destroy(mlff_system *system);
 /* Adds the array (zeros; masses: the elements') if it is absent. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_add_velocities(mlff_system *system);
 MLFF_API mlff_status mlff_system_add_masses(mlff_system *system);
 MLFF_API mlff_status mlff_system_add_fixed(mlff_system *system);
-/* Checks what a computation needs: species in 1..118, finite positions and cell, a periodic axis has a cell vector, the
- * periodic vectors are independent. `name` (may be NULL) begins the error text. Fails with MLFF_ERR_ELEMENT, MLFF_ERR_VALUE,
+/* Checks what a computation needs: species in 1..118, finite positions, velocities and cell, masses above 0, a periodic axis has a
+ * cell vector, the periodic vectors are independent. `name` (may be NULL) begins the error text. Fails with MLFF_ERR_ELEMENT, MLFF_ERR_VALUE,
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *name);
 /* |det cell| in Å³; 0 without a cell. */
@@ -132,7 +132,8 @@ MLFF_API mlff_status mlff_reader_open(const char *path, const char *format, mlff
  * which are those of DCD, AMBER NetCDF and LAMMPS dumps without the column element. Copied. Fails with MLFF_ERR_USAGE for
  * another format, as mlff_system_check(), and with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_set_topology(mlff_reader *reader, const mlff_system *topology);
-/* Next frame, or *system_out = NULL at the end. The frame is the caller's. Fails with MLFF_ERR_FORMAT, MLFF_ERR_VALUE,
+/* Next frame, or *system_out = NULL at the end. The frame is the caller's. After a failure the reader reads no further: each call
+ * fails. Fails with MLFF_ERR_FORMAT, MLFF_ERR_VALUE,
  * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_USAGE where a topology is lacking or has other atoms, MLFF_ERR_IO,
  * MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
@@ -164,7 +165,7 @@ MLFF_API mlff_status mlff_writer_open(const char *path, const char *format, int 
  * later step and a last frame that is cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created.
  * *last_step_out (or NULL) is the step of the last frame that stays, -1: there is none. Fails with MLFF_ERR_IO, and with MLFF_ERR_FORMAT
  * where the file is no trajectory of so many atoms with a step in each frame, or a DCD whose frames had none or were at uneven intervals,
- * MLFF_ERR_UNSUPPORTED for a DCD whose one interval of frames is another: the file is then as it was. */
+ * MLFF_ERR_UNSUPPORTED for a DCD whose one interval of frames is another: the file is then as it was. Fails as mlff_writer_open too. */
 MLFF_API mlff_status mlff_writer_resume(const char *path, const char *format, int n_atoms, int64_t step, int64_t every,
                                         int64_t *n_removed_out, int64_t *last_step_out, mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with
@@ -226,7 +227,8 @@ typedef struct mlff_neighbors mlff_neighbors;
  * with any other cell where not all three axes repeat. The pairs returned are exactly
  * those with r < cutoff. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out);
-/* Brings the list up to date with a batch (positions on the host; `pairs` of the batch is not looked at). Fails with
+/* Brings the list up to date with a batch (positions on the host; `pairs` of the batch is not looked at). After a failure the list is
+ * empty. Fails with
  * MLFF_ERR_VALUE for positions or cells that are not finite or two atoms at one position, MLFF_ERR_USAGE, MLFF_ERR_LIMIT,
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_neighbors_update(mlff_neighbors *neighbors, const mlff_batch *batch);
@@ -297,7 +299,7 @@ typedef mlff_status (*mlff_virial_function)(void *context, const mlff_system *sy
 /* Integrates `system` in place (borrowed; velocities and masses are added if absent; at constant pressure its cell changes). Fixed
  * atoms stay and have no kinetic energy. The first step computes the forces of the start. */
 typedef struct mlff_dynamics mlff_dynamics;
-/* Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
+/* Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_MEMORY, and as mlff_system_check. */
 MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_system *system, mlff_force_function forces,
                                           void *context, mlff_dynamics **dynamics_out);
 /* Replaces the force function, with its context. Ensembles of constant pressure need it before the first step. */
@@ -311,8 +313,8 @@ MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);
  * After a failure the system is at the end of the last good step, and the state tells which that was. Fails as
  * mlff_dynamics_step. */
 MLFF_API mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns);
-/* The state after the last step; where a GPU integrates, the system is updated first. Fails with MLFF_ERR_USAGE,
- * MLFF_ERR_DEVICE. */
+/* The state after the last step; where a GPU integrates, the system is updated first. Before the first step the forces of the start
+ * are computed. Fails with MLFF_ERR_USAGE, MLFF_ERR_DEVICE, and as the force function does. */
 MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynamics_state *state_out);
 /* Restart file: everything to continue bit for bit. Written beside its name, then renamed. Fails with MLFF_ERR_IO,
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */

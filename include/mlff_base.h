@@ -2,8 +2,9 @@
 /* mlff_base.h: status codes, the error text, warnings, versions. Included by every other public header.
  *
  * Conventions of the whole library:
- *  - Every function that can fail returns an mlff_status. On failure its outputs are untouched and
- *    mlff_last_error() gives one line, of this thread, that names the cause and the remedy.
+ *  - Every function that can fail returns an mlff_status. On failure mlff_last_error() gives one line, of this thread, that
+ *    names the cause and the remedy. Objects and numbers that the function would have handed out (`x_out`) are then untouched;
+ *    arrays of the caller's that it fills may hold anything. Where a function differs, its comment says so.
  *  - Pointers are not NULL where no comment allows it. Not every function checks its own: some fail with
  *    MLFF_ERR_USAGE, others crash.
  *  - The library never prints and never exits. Warnings go to the handler of mlff_warning_handler_set().
@@ -13,7 +14,9 @@
  *    order xx yy zz yz xz xy. Arrays are row-major, the last index is the fastest.
  *  - Atoms, systems and frames are counted from 0 everywhere, in arrays and in messages; lines and columns of
  *    files, and the axes of a cell, from 1.
- *  - Option structs begin with `struct_size`; fill them with x_options_default() and then change fields. */
+ *  - Option structs begin with `struct_size`; fill them with x_options_default() and then change fields. A pointer to one may be
+ *    NULL: the defaults. A program that was built with an earlier header has a smaller struct: the fields that it lacks have their
+ *    defaults. A larger one, of a later header, is refused with MLFF_ERR_USAGE. */
 #ifndef MLFF_BASE_H
 #define MLFF_BASE_H
 

@@ -19,7 +19,7 @@ typedef struct mlff_device {
  * MLFF_ERR_USAGE for another text, MLFF_ERR_DEVICE where there is no such GPU. */
 MLFF_API mlff_status mlff_device_parse(const char *text, mlff_device *device_out);
 /* Devices of a text: as mlff_device_parse, or several, as "cuda:0,1" or "cpu:4" (four times the CPU: four domains of one thread each).
- * Fails as mlff_device_parse, and with MLFF_ERR_LIMIT for more than `capacity`. */
+ * Fails as mlff_device_parse, and with MLFF_ERR_LIMIT for more than `capacity`; `devices` may then have been written to. */
 MLFF_API mlff_status mlff_devices_parse(const char *text, mlff_device *devices, int capacity, int *n_out);
 /* "cpu:4" or "cuda:0,1", cut to text_bytes; one device as mlff_device_text. */
 MLFF_API void mlff_devices_text(const mlff_device *devices, int n_devices, char *text, size_t text_bytes);
@@ -55,7 +55,8 @@ typedef struct mlff_device_memory {
 } mlff_device_memory;
 /* Memory now. Fails with MLFF_ERR_USAGE, MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_device_memory_get(mlff_device device, mlff_device_memory *memory_out);
-/* The peak counts from what is allocated now. Fails with MLFF_ERR_DEVICE. */
+/* The peak counts from what is allocated now. On the CPU it stays as it was where the kernel does not allow that. Fails with
+ * MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_device_peak_reset(mlff_device device);
 /* Memory that a piece of code takes. begin: the peak counts from here, and `before_out` is the state at the start. end: waits for
  * the device; `after_out` (or NULL) gets the state with the peak since begin, `grown_out` the bytes that are still held: allocated

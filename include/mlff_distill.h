@@ -89,6 +89,7 @@ MLFF_API mlff_status mlff_verdict_create_kept(const mlff_model *student, const m
                                               const mlff_verdict_options *options, const char *kept, const char *origin,
                                               mlff_verdict **verdict_out);
 MLFF_API void mlff_verdict_destroy(mlff_verdict *verdict);
+/* The bars. Borrowed until the verdict is destroyed. */
 MLFF_API const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_out);
 /* 1 if every bar was measured and passed. */
 MLFF_API int mlff_verdict_passed(const mlff_verdict *verdict);

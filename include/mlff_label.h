@@ -250,7 +250,8 @@ MLFF_API mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, 
                                       const mlff_label_options *options, mlff_label_progress *progress_out);
 /* 1 if the file has a label of this structure (the same atoms, positions and cell), or a record that it failed; else 0. */
 MLFF_API int mlff_shard_has(const mlff_shard *shard, const mlff_system *system);
-/* Appends one label that the caller has; with a status other than MLFF_OK, the record that the structure failed. Fails with
+/* Appends one label that the caller has; with a status other than MLFF_OK, the record that the structure failed. `origin` as in
+ * mlff_samples_add, or NULL. Fails with
  * MLFF_ERR_UNSUPPORTED for a label of a charged system, MLFF_ERR_VALUE for a label that is not finite (an energy of NaN is absent),
  * MLFF_ERR_IO, MLFF_ERR_MEMORY, and as mlff_system_check. */
 MLFF_API mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin);

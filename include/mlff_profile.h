@@ -19,7 +19,7 @@ extern "C" {
 
 /* Monotonic host clock, ns. */
 MLFF_API int64_t mlff_clock_ns(void);
-/* Smallest step of that clock seen at calibration, and the cost of reading it, ns. Calibrated once. */
+/* Smallest step of that clock seen at calibration, and the cost of reading it, ns; either may be NULL. Calibrated once. */
 MLFF_API void mlff_clock_calibration(double *quantum_ns, double *read_ns);
 
 /* ---- something to be measured ---------------------------------------------------------------- */
@@ -29,7 +29,7 @@ enum { MLFF_ENERGY = 1, MLFF_FORCES = 2, MLFF_STRESS = 4 };
 /* Any force field: an evaluator of this library, or a caller's function. `step`, `name` and
  * `properties` are required, all else may be NULL or 0. Functions are called from the profiling thread. */
 typedef struct mlff_callable {
-    size_t struct_size;
+    size_t struct_size; /* sizeof(mlff_callable); fields of a later header are not read */
     const char *name;   /* of the model: "ethanol.safetensors", "MACE-MP-0" */
     const char *device; /* "cpu", "cuda:0"; NULL: "cpu" */
     const char *notes;  /* shown with every report: "untrained" */
@@ -98,8 +98,8 @@ typedef struct mlff_statistics {
 /* Fails with MLFF_ERR_USAGE for n below 1, MLFF_ERR_VALUE for a number that is not finite, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics *statistics_out);
 
-/* Calls function(context) n_warmup + n_calls times; times_ns gets the n_calls last ones. Fails with MLFF_ERR_USAGE,
- * MLFF_ERR_MEMORY, and as the function does. */
+/* Calls function(context) n_warmup + n_calls times; times_ns[n_calls] gets the times of the last n_calls, and statistics_out theirs.
+ * Either may be NULL. A call that fails ends it. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY, and as the function does. */
 MLFF_API mlff_status mlff_benchmark(mlff_status (*function)(void *context), void *context, int64_t n_warmup, int64_t n_calls,
                                     double *times_ns, mlff_statistics *statistics_out);
 
@@ -124,8 +124,8 @@ MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double t
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options,
                                         mlff_trajectory **trajectory_out);
-/* Frames of a file, from the start again when they end; read outside the timed step. Fails with MLFF_ERR_IO, and as
- * mlff_reader_next on the first frame. */
+/* Frames of a file, from the start again when they end; read outside the timed step. Fails with MLFF_ERR_UNSUPPORTED for standard
+ * input, MLFF_ERR_IO, and as mlff_reader_next on the first frame. */
 MLFF_API mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out);
 /* As mlff_trajectory_file, with the format of mlff_reader_open and the topology of mlff_reader_set_topology, which is copied; both may be
  * NULL. Fails as these. */
@@ -217,7 +217,7 @@ MLFF_API double mlff_profile_cpu_wait(const mlff_profile *profile);
 /* Sentences: what was seen, in which stage, and advice. */
 MLFF_API const char *const *mlff_profile_recommendations(const mlff_profile *profile, int *n_out);
 
-/* The report as JSON, one object; its keys: docs/guide/read-a-report.md. Fails with MLFF_ERR_IO,
+/* The report as JSON, one object; its keys: profiling_reports/README.md. Fails with MLFF_ERR_IO,
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_save(const mlff_profile *profile, const char *path);
 /* The same as text; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
@@ -238,22 +238,23 @@ MLFF_API mlff_status mlff_profile_save_rank(mlff_profile *profile, const char *p
 /* That path. Fails with MLFF_ERR_USAGE, MLFF_ERR_LIMIT. */
 MLFF_API mlff_status mlff_profile_rank_path(const char *path, int rank, char *text, size_t text_bytes);
 /* The ranks in a table, and whether one computes longer than the others; "" where the profiles are not all ranks of one run, in their
- * order. Pages of them have the same. `width` columns (0: 100). Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+ * order. Pages of them have the same. `width` columns (0: 100). Free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_ranks_text(const mlff_profile *const *profiles, int n_profiles, int width, char **text_out);
 /* The object "hotspots" of that JSON with another threshold (percent of the mean step; 10 in the report): total_time_ms,
  * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double threshold_pct, char **text_out);
 /* The report on one screen, some 20 to 30 lines: the numbers, one bar of the step's parts, three reasons, targets that are missed,
- * what to do first. `width` columns (0: 100). UTF-8. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+ * what to do first. `width` columns (0: 100). UTF-8. Free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_text_short(const mlff_profile *profile, int width, char **text_out);
-/* The whole report: tables, shares, verdicts, recommendations. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+/* The whole report: tables, shares, verdicts, recommendations. Free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out);
 /* A page for a browser: one file that needs no network, with charts where this build has a plotting library (the page says
  * if not), readable on a phone and on paper. `title` NULL: the first profile's name. Free with mlff_text_free. Fails with
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out);
-/* The same with the first n_first profiles compared with the others, or with why they are not comparable. Fails with
+/* The same with the first n_first profiles compared with the others, or with why they are not comparable. Free with mlff_text_free.
+ * Fails with
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_html_compared(const mlff_profile *const *profiles, int n_profiles, int n_first,
                                                 const char *title, char **text_out);
@@ -327,7 +328,7 @@ typedef struct mlff_comparison_row {
 } mlff_comparison_row;
 
 typedef struct mlff_comparison mlff_comparison;
-/* Fails with MLFF_ERR_VALUE, and says what differs, if the groups are not comparable. */
+/* Fails with MLFF_ERR_VALUE, and says what differs, if the groups are not comparable, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const mlff_profile *const *b, int n_b,
                                           const mlff_comparison_options *options, mlff_comparison **comparison_out);
 MLFF_API void mlff_comparison_destroy(mlff_comparison *comparison);
@@ -337,8 +338,8 @@ MLFF_API const mlff_comparison_row *mlff_comparison_rows(const mlff_comparison *
 MLFF_API const mlff_comparison_row *mlff_comparison_metrics(const mlff_comparison *comparison, int *n_out);
 /* Of median and mean together: faster or slower if one of them is and the other is not the opposite. */
 MLFF_API mlff_change mlff_comparison_verdict(const mlff_comparison *comparison);
-/* The same judgement for any positive numbers measured in two groups, one a run or a round. `row_out` has no name; options may be
- * NULL. Fails with MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
+/* The same judgement for any positive numbers measured in two groups, one a run or a round. `row_out` has no name. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n_b,
                                          const mlff_comparison_options *options, mlff_comparison_row *row_out);
 /* "B is SLOWER than A (+2.13 %, between +1.70 % and +2.61 % at 95 %)" */
@@ -402,7 +403,7 @@ MLFF_API mlff_status mlff_implementations_text(const mlff_implementations *imple
 MLFF_API mlff_status mlff_implementations_json(const mlff_implementations *implementations,
                                                const mlff_implementation_failure *failures, int n_failures, char **text_out);
 /* A page as mlff_profile_html's that begins with the comparison: speeds, energies along the frames, forces against the first
- * one's. `profiles` of the implementations follow; there may be none. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+ * one's. `profiles` of the implementations follow; there may be none. `title` may be NULL. Free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_implementations_html(const mlff_implementations *implementations, const mlff_profile *const *profiles,
                                                int n_profiles, const char *title, char **text_out);
 
@@ -420,14 +421,14 @@ typedef struct mlff_scaling {
     double bytes_per_atom;  /* NaN where memory does not follow atoms */
     double max_atoms;       /* that free memory holds; -1: not known */
 } mlff_scaling;
-/* Fails with MLFF_ERR_USAGE for fewer than two sizes, MLFF_ERR_VALUE. */
+/* Fails with MLFF_ERR_VALUE for fewer than two different sizes, MLFF_ERR_USAGE for NULL. */
 MLFF_API mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_profiles, mlff_scaling *scaling_out);
 /* The fit for a terminal; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_scaling_text(const mlff_scaling *scaling, char **text_out);
 
 /* What a step would take if stages were faster (Amdahl): "message=2x,readout=0,backward/update=1.5x". A name is a stage's
- * ("message": all layers and phases), with its phase or its whole path; 0 means free. One line for people. Fails with
- * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+ * ("message": all layers and phases), with its phase or its whole path; 0 means free. *text_out is one line for people; free with
+ * mlff_text_free. `step_ms_out` may be NULL. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out);
 /* Checks such a list before anything is measured. Fails with MLFF_ERR_USAGE if it is malformed or names no stage of the
  * callable. */

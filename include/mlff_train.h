@@ -103,7 +103,7 @@ MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index
  * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures and become *validation_out; the
  * rest becomes *training_out. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
  * alone. The last group of an element stays in training, if any other can be held back. Both are copies. Fails with
- * MLFF_ERR_USAGE for another fraction or fewer than two structures, MLFF_ERR_MEMORY. */
+ * MLFF_ERR_USAGE for another fraction, fewer than two structures or one Hessian probe alone, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uint64_t seed, mlff_dataset **training_out,
                                         mlff_dataset **validation_out);
 
@@ -111,7 +111,9 @@ MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double frac
  * where the farthest energy from the sum of its elements' energies (mlff_dataset_shifts) is more than 20 eV/atom away and more than
  * 20 times the median, naming it; where that median is more than 20 eV/atom (other units or another method); where the largest forces
  * (root mean square of a structure) are more than 100 eV/Å and more than 100 times the median, naming it; and where energies of near
- * structures do not change as their forces say (other units, gradients, another order), naming the first. */
+ * structures do not change as their forces, or with the cell as their stress, say (other units or signs, gradients, another order),
+ * naming the first; or half of the structures have a stress of more than 50 eV an atom, times the volume. Fails with MLFF_ERR_MEMORY
+ * too. */
 MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 
 /* The elements of the structures, by atomic number: "H,C,O". A text of 512 bytes holds them all. */
@@ -193,8 +195,8 @@ typedef struct mlff_training_errors {
 MLFF_API const char *mlff_training_errors_text(const mlff_training_errors *errors, char text[96]);
 
 /* n_steps more steps (less at the run's end: *n_done_out). Structures come in an order that the seed determines for each pass
- * over the data. `errors_out` (or NULL): of the batches since errors were asked for last, as they were trained on; without any,
- * 0 structures and NaN. Asking waits for the device. Fails with MLFF_ERR_UNSTABLE if the loss is not finite (the trainer stays at the last finite state asked for),
+ * over the data. *n_done_out (or NULL) is the number made, also on failure. `errors_out` (or NULL): of the batches since errors were
+ * asked for last, as they were trained on; without any, 0 structures and NaN. Asking waits for the device. Fails with MLFF_ERR_UNSTABLE if the loss is not finite (the trainer stays at the last finite state asked for),
  * MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_trainer_run(mlff_trainer *trainer, int64_t n_steps, int64_t *n_done_out,
                                       mlff_training_errors *errors_out);
@@ -215,7 +217,7 @@ MLFF_API int64_t mlff_trainer_step(const mlff_trainer *trainer);
 MLFF_API double mlff_trainer_learning_rate(const mlff_trainer *trainer);
 
 /* A new model with the averaged weights (or, with `raw`, the weights being trained); its information says trained = 1.
- * Fails with MLFF_ERR_MEMORY. */
+ * Fails with MLFF_ERR_VALUE for weights that are not finite, MLFF_ERR_USAGE, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trainer_model(mlff_trainer *trainer, int raw, mlff_model **model_out);
 
 /* A copy of `model` whose elements have these energies (mlff_dataset_shifts), eV, in place of its own: what a new student
@@ -229,7 +231,7 @@ MLFF_API mlff_status mlff_model_with_shifts(const mlff_model *model, const doubl
 MLFF_API mlff_status mlff_model_to_train(const mlff_model *model, const mlff_dataset *labels, int n_threads,
                                          mlff_model **model_out);
 /* Notes a fact about a model's training in its metadata, under "training.KEY" (teacher, errors, domain, license). Fails with
- * MLFF_ERR_MEMORY. */
+ * MLFF_ERR_USAGE for NULL or a key of more than 100 bytes, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_note(mlff_model *model, const char *key, const char *value);
 
 /* Where training structures came from: a file, and the part of it that was taken. */
@@ -250,8 +252,8 @@ MLFF_API mlff_status mlff_model_training_data(const mlff_model *model, const cha
                                               mlff_dataset **data_out);
 
 /* Checkpoint: raw and averaged weights, moments, step, place in the data, schedule. Written whole or not at all, and
- * checksummed. A run that goes on from it ends in the same bits as one that was never stopped. Save fails with MLFF_ERR_IO;
- * restore with MLFF_ERR_IO, MLFF_ERR_FORMAT, or MLFF_ERR_VALUE where the file is of another model, dataset or options. */
+ * checksummed. A run that goes on from it ends in the same bits as one that was never stopped. Save fails with MLFF_ERR_IO, or
+ * MLFF_ERR_VALUE for weights that are not finite, restore with MLFF_ERR_IO, MLFF_ERR_FORMAT, or MLFF_ERR_VALUE where the file is of another model, dataset or options. */
 MLFF_API mlff_status mlff_trainer_save(mlff_trainer *trainer, const char *path);
 MLFF_API mlff_status mlff_trainer_restore(mlff_trainer *trainer, const char *path);
 
@@ -318,7 +320,8 @@ MLFF_API void mlff_trainer_best(const mlff_trainer *trainer, mlff_training_error
 
 /* Gradient of the loss of the structures frames[n_frames] of the trainer's data with respect to every trainable parameter of
  * the raw weights, float64 into gradient_out[mlff_trainer_n_parameters()], in the order of the model file's tensors (dead and
- * unused ones 0). For checks and for optimizers of one's own. Fails with MLFF_ERR_USAGE for an index out of range. */
+ * unused ones 0); *loss_out (or NULL) is the loss. For checks and for optimizers of one's own. Fails with MLFF_ERR_USAGE for an index
+ * out of range, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
 MLFF_API int64_t mlff_trainer_n_parameters(const mlff_trainer *trainer);
 MLFF_API mlff_status mlff_trainer_gradient(mlff_trainer *trainer, const int64_t *frames, int n_frames, double *gradient_out,
                                            double *loss_out);
