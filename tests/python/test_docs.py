@@ -49,6 +49,27 @@ class Guides(unittest.TestCase):
             finally:
                 os.chdir(before)
 
+    def test_options_of_commands_are_theirs(self):
+        # Lines that begin with mlff, indented or in a block, and code between backticks; what follows two blanks is prose.
+        helps = {}
+        n_options = 0
+        for path in PAGES:
+            text = path.read_text(encoding="utf-8")
+            shown = re.findall(r"^(?: {4}(?:\$ )?)?(mlff [a-z]+ [^\n]*)", text, re.M) + re.findall(r"`(mlff [a-z]+ [^`]*)`", text)
+            for line in shown:
+                for part in re.split(r"&&|\||;|'", line.replace("\n", " ")):
+                    words = part.split()
+                    if words[:1] != ["mlff"]:
+                        continue
+                    if words[1] not in helps:
+                        done = subprocess.run([os.environ["MLFF_COMMAND"], words[1], "--help"], capture_output=True, text=True)
+                        self.assertEqual(done.returncode, 0, f"{path.name}: {line}")
+                        helps[words[1]] = set(re.findall(r"--[a-z][a-z0-9-]*", done.stdout))
+                    options = {option for word in words for option in re.findall(r"^\[?(--[a-z][a-z0-9-]*)", word)}
+                    self.assertLessEqual(options, helps[words[1]], f"{path.name}: {line}")
+                    n_options += len(options)
+        self.assertGreater(n_options, 200)
+
     def test_links_lead_somewhere(self):
         for path in PAGES:
             for target in re.findall(r"\]\(([^):]+)\)", path.read_text(encoding="utf-8")):
