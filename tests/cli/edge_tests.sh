@@ -341,7 +341,7 @@ test_analyze_one_pair() {
     run 0 analyze atom.xyz --frame-time 1 --json # one atom: no pairs, but it moves
     value out msd.diffusion_cm2_per_s >number || fail "no diffusion of one atom"
     run 2 analyze atom.xyz --pair He-He
-    says 'no pair of these elements' err
+    says 'no pair of an atom of He and one of He; choose elements' err
 }
 
 # headed STATUS ARGUMENTS…: a command whose reader leaves after its first line ends by SIGPIPE (141) and says nothing.

@@ -91,8 +91,9 @@ static void test_bad_options(void **state)
     struct {
         mlff_dynamics_options options;
         const char *words;
-    } bad[] = {{good, "timestep"}, {good, "timestep"},    {good, "temperature"},     {good, "friction"},
-               {good, "ensemble"}, {good, "struct_size"}, {good, "ramp of -5 steps"}};
+    } bad[] = {{good, "timestep"},         {good, "timestep"},      {good, "temperature"},
+               {good, "friction"},         {good, "ensemble"},      {good, "struct_size"},
+               {good, "ramp of -5 steps"}, {good, "a pressure of"}, {good, "a compressibility of"}};
     bad[0].options.timestep_fs = 0;
     bad[1].options.timestep_fs = NAN;
     bad[2].options.temperature_kelvin = -1;
@@ -100,6 +101,9 @@ static void test_bad_options(void **state)
     bad[4].options.ensemble = (mlff_ensemble)7;
     bad[5].options.struct_size = 0;
     bad[6].options.ramp_steps = -5;
+    bad[7].options.ensemble = bad[8].options.ensemble = MLFF_SCR;
+    bad[7].options.pressure = 1e5;
+    bad[8].options.compressibility = 0;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
         assert_failed(mlff_dynamics_create(&bad[k].options, system, wells_forces, &w, &dynamics), MLFF_ERR_USAGE, bad[k].words);
     assert_failed(mlff_dynamics_create(&good, NULL, wells_forces, &w, &dynamics), MLFF_ERR_USAGE, "system");

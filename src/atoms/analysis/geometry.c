@@ -49,7 +49,8 @@ static mlff_status find_kind(mlff_geometry *g, int a, int center, int b, int *in
             *index_out = (int)k;
             return MLFF_OK;
         }
-    if (g->n_kinds == MOST_KINDS) return mlff_fail(MLFF_ERR_LIMIT, "more than %d kinds of bonds and angles", MOST_KINDS);
+    if (g->n_kinds == MOST_KINDS)
+        return mlff_fail(MLFF_ERR_LIMIT, "more than %d kinds of bonds and angles; analyze fewer elements", MOST_KINDS);
     const mlff_status status = base_grow(&g->kinds, &g->kind_capacity, g->n_kinds + 1, sizeof *g->kinds, "kinds of bonds");
     if (status != MLFF_OK) return status;
     g->kinds[g->n_kinds] = (kind){.count = 1, .low = INFINITY, .high = -INFINITY};
@@ -70,7 +71,7 @@ static mlff_status add_bond(mlff_geometry *g, const mlff_system *system, int i, 
 static mlff_status add_angle(mlff_geometry *g, const mlff_system *system, int i, int center, int k)
 {
     angle added = {.atoms = {i, center, k}};
-    if (g->n_angles == MOST_ANGLES) return mlff_fail(MLFF_ERR_LIMIT, "more than %d angles", MOST_ANGLES);
+    if (g->n_angles == MOST_ANGLES) return mlff_fail(MLFF_ERR_LIMIT, "more than %d angles; analyze fewer atoms", MOST_ANGLES);
     mlff_status status = find_kind(g, system->species[i], system->species[center], system->species[k], &added.kind);
     if (status == MLFF_OK) status = base_grow(&g->angles, &g->angle_capacity, g->n_angles + 1, sizeof *g->angles, "angles");
     if (status == MLFF_OK) g->angles[g->n_angles++] = added;

@@ -43,7 +43,9 @@ static mlff_status begin(mlff_msd *msd, const mlff_system *system)
 {
     int n = 0;
     for (int i = 0; i < system->n_atoms; i++) n += is_chosen(msd, system, i);
-    if (n == 0) return mlff_fail(MLFF_ERR_USAGE, "no atom of %s in the first frame", mlff_element_symbol(msd->element));
+    if (n == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "no atom of %s in the first frame; choose an element that it has",
+                         mlff_element_symbol(msd->element));
     const mlff_status status = same_atoms_keep(system, &msd->species);
     if (status != MLFF_OK) return status;
     if (!(msd->last = base_alloc(3 * (size_t)n, sizeof(double), "displacements"))) return MLFF_ERR_MEMORY;

@@ -83,6 +83,11 @@ static void end_block(mlff_rdf *rdf)
     rdf->block_frames *= 2;
 }
 
+static const char *name_of(int element)
+{
+    return element ? mlff_element_symbol(element) : "any element";
+}
+
 mlff_status mlff_rdf_add(mlff_rdf *rdf, const mlff_system *system)
 {
     mlff_batch batch;
@@ -98,8 +103,11 @@ mlff_status mlff_rdf_add(mlff_rdf *rdf, const mlff_system *system)
     }
     const double n_pairs = n_centers * n_neighbors - n_both;
     if (!system->periodic[0] || !system->periodic[1] || !system->periodic[2])
-        return mlff_fail(MLFF_ERR_USAGE, "a radial distribution needs a cell that is periodic along three axes");
-    if (n_pairs < 1) return mlff_fail(MLFF_ERR_USAGE, "the frame has no pair of these elements");
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "a radial distribution needs a cell that is periodic along three axes; set cell and pbc of the frames");
+    if (n_pairs < 1)
+        return mlff_fail(MLFF_ERR_USAGE, "the frame has no pair of an atom of %s and one of %s; choose elements that it has",
+                         name_of(rdf->center), name_of(rdf->neighbor));
     mlff_batch_from_system(system, first, &batch);
     status = mlff_neighbors_update(rdf->neighbors, &batch);
     if (status != MLFF_OK) return status;

@@ -41,7 +41,9 @@ static mlff_status begin(mlff_vdos *vdos, const mlff_system *system)
 {
     int n = 0;
     for (int i = 0; i < system->n_atoms; i++) n += is_chosen(vdos, system, i);
-    if (n == 0) return mlff_fail(MLFF_ERR_USAGE, "no atom of %s in the first frame", mlff_element_symbol(vdos->element));
+    if (n == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "no atom of %s in the first frame; choose an element that it has",
+                         mlff_element_symbol(vdos->element));
     if (!vdos->masses) vdos->masses = base_alloc((size_t)n, sizeof *vdos->masses, "a density of states");
     if (!vdos->all) vdos->all = base_alloc(3 * (size_t)system->n_atoms, sizeof *vdos->all, "a density of states");
     if (!vdos->masses || !vdos->all) return MLFF_ERR_MEMORY;

@@ -47,9 +47,12 @@ static mlff_status check_bath_options(const mlff_dynamics_options *options)
                          "a barostat's time constant of %g fs is out of range; 500 to 5000 is usual, the timestep "
                          "the least",
                          options->barostat_fs);
-    if (!(fabs(options->pressure) <= 1e3) || !(options->compressibility > 0 && options->compressibility <= 1e9))
-        return mlff_fail(MLFF_ERR_USAGE, "a pressure of %g eV/Å³ or a compressibility of %g Å³/eV is out of range",
-                         options->pressure, options->compressibility);
+    if (!(fabs(options->pressure) <= 1e3))
+        return mlff_fail(MLFF_ERR_USAGE, "a pressure of %g eV/Å³ is out of range; give -1000 to 1000 (1 bar is 6.24e-7)",
+                         options->pressure);
+    if (!(options->compressibility > 0 && options->compressibility <= 1e9))
+        return mlff_fail(MLFF_ERR_USAGE, "a compressibility of %g Å³/eV is out of range; that of water is 72.1",
+                         options->compressibility);
     return MLFF_OK;
 }
 

@@ -32,8 +32,8 @@ mlff_status topology_check(const mlff_reader *reader, const char *kind, int64_t 
         return mlff_fail(MLFF_ERR_USAGE, "%s: %s names no elements; give a structure of its atoms as topology", reader->name,
                          kind);
     if (reader->topology->n_atoms != n_atoms)
-        return mlff_fail(MLFF_ERR_USAGE, "%s: frames of %lld atom%s, but the topology has %d", reader->name, (long long)n_atoms,
-                         base_plural(n_atoms), reader->topology->n_atoms);
+        return mlff_fail(MLFF_ERR_USAGE, "%s: frames of %lld atom%s, but the topology has %d; give a structure of the same atoms",
+                         reader->name, (long long)n_atoms, base_plural(n_atoms), reader->topology->n_atoms);
     return MLFF_OK;
 }
 

@@ -178,7 +178,7 @@ static mlff_status label(labelling *run, mlff_teacher *teacher, const mlff_sampl
     mlff_shard_info_get(shard, &held);
     run->n_without_label = held.n_failed;
     if (run->last.n_total == run->last.n_failed)
-        MLFF_FAIL(MLFF_ERR_VALUE, "%s: the teacher could not label any structure", run->output);
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: the teacher could not label any structure; the warnings tell why", run->output);
     if (run->to_text) { // before the lock ends: another process may wait for it
         status = mlff_shard_export(run->shard, run->output);
         if (status != MLFF_OK) {

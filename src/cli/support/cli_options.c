@@ -283,7 +283,7 @@ mlff_status cli_sizes(const char *option, const char *list, const char *what, in
         if (!base_parse_int64(number, &size) || size < 1 || size > most)
             return mlff_fail(MLFF_ERR_USAGE, "--%s '%s': '%s' is not a number of %s from 1 to %d; give some, as in 32,64,128",
                              option, list, number, what, most);
-        if (n == CLI_SIZES) return mlff_fail(MLFF_ERR_USAGE, "--%s: more than %d numbers", option, CLI_SIZES);
+        if (n == CLI_SIZES) return mlff_fail(MLFF_ERR_USAGE, "--%s: more than %d numbers; give fewer", option, CLI_SIZES);
         sizes[n++] = (int)size;
         at += length;
         at += *at == ',';

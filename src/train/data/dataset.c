@@ -65,15 +65,16 @@ static mlff_status check_labels(const mlff_system *system, const mlff_labels *la
     if (!has_energy && !labels->forces && !labels->stress && !labels->atom_energies)
         return mlff_fail(MLFF_ERR_VALUE,
                          "%s: no label (energy, forces, stress or atom energies); mlff label TEACHER FILE adds them", name);
-    if (has_energy && !isfinite(labels->energy)) return mlff_fail(MLFF_ERR_VALUE, "%s: the energy is not finite", name);
+    if (has_energy && !isfinite(labels->energy))
+        return mlff_fail(MLFF_ERR_VALUE, "%s: the energy is not finite; remove or correct it", name);
     if (labels->forces && (k = first_not_finite(labels->forces, 3 * n)) < 3 * n)
-        return mlff_fail(MLFF_ERR_VALUE, "%s: the force on atom %zu is not finite", name, k / 3);
+        return mlff_fail(MLFF_ERR_VALUE, "%s: the force on atom %zu is not finite; remove or correct it", name, k / 3);
     if (labels->atom_energies && (k = first_not_finite(labels->atom_energies, n)) < n)
-        return mlff_fail(MLFF_ERR_VALUE, "%s: the energy of atom %zu is not finite", name, k);
+        return mlff_fail(MLFF_ERR_VALUE, "%s: the energy of atom %zu is not finite; remove or correct it", name, k);
     if (labels->stress && first_not_finite(labels->stress, 6) < 6)
-        return mlff_fail(MLFF_ERR_VALUE, "%s: the stress is not finite", name);
+        return mlff_fail(MLFF_ERR_VALUE, "%s: the stress is not finite; remove or correct it", name);
     if (labels->stress && !(system->periodic[0] && system->periodic[1] && system->periodic[2]))
-        return mlff_fail(MLFF_ERR_VALUE, "%s: a stress label needs three periodic axes", name);
+        return mlff_fail(MLFF_ERR_VALUE, "%s: a stress label needs three periodic axes; remove it, or set cell and pbc", name);
     if (!(labels->weight > 0 && isfinite(labels->weight)))
         return mlff_fail(MLFF_ERR_VALUE, "%s: a weight of %g in the loss; give a number above 0, usually 1", name,
                          labels->weight);

@@ -218,7 +218,10 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *given)
     MLFF_TRY(base_take_options("mlff_distill", "mlff_distill_config", given, sizeof taken, &taken));
     if (given && !taken.optimizer) taken.optimizer = "adamw";
     if (!distill_is_there(d, DISTILL_CONFIG)) {
-        if (!asked) return mlff_fail(MLFF_ERR_IO, "%s: there is no run to go on with", d->path[DISTILL_CONFIG]);
+        if (!asked)
+            return mlff_fail(MLFF_ERR_IO,
+                             "%s: there is no run to go on with; name the folder of one, or begin one with a teacher or labels",
+                             d->path[DISTILL_CONFIG]);
         d->config = *asked;
         d->config.labels_hash = NULL;
         d->is_new = true;
@@ -260,7 +263,8 @@ static mlff_status make_seeds(distill *d)
     MLFF_TRY(mlff_samples_create(&d->seeds));
     MLFF_TRY(mlff_samples_create(&d->systems));
     while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(add_seeds(d, name));
-    if (mlff_samples_size(d->seeds) == 0) MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no system", d->config.systems);
+    if (mlff_samples_size(d->seeds) == 0)
+        MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no system; give built-in systems or files of structures", d->config.systems);
     if (mlff_samples_size(d->systems) > VERDICT_MAX_SYSTEMS)
         MLFF_FAIL(MLFF_ERR_LIMIT,
                   "%" PRId64 " systems are more than the %d that a verdict judges; put some into one file of seeds",

@@ -126,7 +126,7 @@ static mlff_status read_files(distill *d)
     int n = 0;
     if (!list) return MLFF_ERR_MEMORY;
     while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(read_file(d, is_own(d, name) ? d->path[DISTILL_LABELS] : name, n++));
-    if (n == 0) MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no file of labels", d->config.labels);
+    if (n == 0) MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no file of labels; give some, separated by commas", d->config.labels);
     if (is_new(d) && n > 1) status = mlff_dataset_check(d->labelled);
     if (status == MLFF_ERR_VALUE)
         status = mlff_fail(status, "the %d files of labels together, structures counted through all: %s", n, mlff_last_error());

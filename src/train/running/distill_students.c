@@ -161,7 +161,9 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
         goto trained; // a checkpoint may have outlived it
     }
     if (mlff_dataset_size(data->validation) == 0)
-        MLFF_FAIL(MLFF_ERR_VALUE, "no structure is left for validation: each has a force above 20 eV/Å, or an unsure teacher");
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "no structure is left for validation: each has a force above 20 eV/Å, or an unsure teacher; add structures, or "
+                  "raise max_teacher_deviation");
     MLFF_TRY(distill_optimizer(&d->config, &options.optimizer));
     options.device = d->options.device;
     options.n_threads = d->options.n_threads;

@@ -75,12 +75,18 @@ static mlff_status check_options(sampling *s)
         if (!(o->temperatures[t] > 0 && o->temperatures[t] <= 1e5))
             return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0 and up to 100000", o->temperatures[t]);
     if (!(o->timestep_fs > 0 && o->timestep_fs <= 10 && o->friction_per_fs > 0 && o->interval_fs >= o->timestep_fs))
-        return mlff_fail(MLFF_ERR_USAGE, "dynamics with a timestep of %g fs, a friction of %g /fs and samples each %g fs",
-                         o->timestep_fs, o->friction_per_fs, o->interval_fs);
+        return mlff_fail(
+            MLFF_ERR_USAGE,
+            "dynamics with a timestep of %g fs, a friction of %g /fs and samples each %g fs; the first must be above 0 and at "
+            "most 10, the second above 0, the third at least the timestep",
+            o->timestep_fs, o->friction_per_fs, o->interval_fs);
     if (!(o->rattle_angstrom > 0 && o->rattle_angstrom <= 1 && o->closest >= 0 && o->closest < 1 && o->oversample >= 1 &&
           o->oversample <= 100))
-        return mlff_fail(MLFF_ERR_USAGE, "rattle of %g Å (0 to 1), closest %g (0 to 1), oversample %g (1 to 100)",
-                         o->rattle_angstrom, o->closest, o->oversample);
+        return mlff_fail(
+            MLFF_ERR_USAGE,
+            "rattle of %g Å, closest %g, oversample %g; the first must be above 0 and at most 1, the second 0 or more and "
+            "below 1, the third 1 to 100",
+            o->rattle_angstrom, o->closest, o->oversample);
     return parse_methods(o->methods ? o->methods : "modes,rattle,md,pairs", s->asked);
 }
 
@@ -173,7 +179,7 @@ static mlff_status relax_seeds(sampling *s, const mlff_samples *seeds)
     if (n_lost > 0)
         base_warn("left out %" PRId64 " of %zu seed%s, which the teacher cannot compute", n_lost, seeds->n,
                   base_plural((int64_t)seeds->n));
-    if (s->seeds->n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the teacher cannot compute any of the seeds");
+    if (s->seeds->n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the teacher cannot compute any of the seeds; mlff label tells why of each");
 done:
     walkers_free(&w);
     return status;

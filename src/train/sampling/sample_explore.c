@@ -61,8 +61,11 @@ static mlff_status check_options(const mlff_explore_options *o, int n_members, c
             return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0 and up to 100000", o->temperatures[t]);
     if (!(o->timestep_fs > 0 && o->timestep_fs <= 10 && o->friction_per_fs > 0 && o->interval_fs >= o->timestep_fs &&
           o->duration_fs >= o->interval_fs))
-        return mlff_fail(MLFF_ERR_USAGE, "dynamics of %g fs with a timestep of %g fs, a friction of %g /fs and frames each %g fs",
-                         o->duration_fs, o->timestep_fs, o->friction_per_fs, o->interval_fs);
+        return mlff_fail(
+            MLFF_ERR_USAGE,
+            "dynamics of %g fs with a timestep of %g fs, a friction of %g /fs and frames each %g fs; the timestep must be above "
+            "0 and at most 10, the friction above 0, the interval at least the timestep and at most the whole",
+            o->duration_fs, o->timestep_fs, o->friction_per_fs, o->interval_fs);
     if (!(o->longest_bond > 1 && o->closest >= 0 && o->closest < 1 && o->deviation_alarm >= 0))
         return mlff_fail(MLFF_ERR_USAGE, "longest bond %g (above 1), closest %g (0 to 1), deviation alarm %g eV/Å (0 or more)",
                          o->longest_bond, o->closest, o->deviation_alarm);

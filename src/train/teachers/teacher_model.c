@@ -284,7 +284,7 @@ static const teacher_kind model_kind = {.compute = model_compute, .forces = mode
 static mlff_status check_forces(const mlff_model *model)
 {
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which labels need", model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which labels need; take another teacher", model->name);
     if (!model_is_conservative(model))
         base_warn("the teacher %s predicts forces that are not the derivative of its energy; a student's are, so that it cannot "
                   "fit both "

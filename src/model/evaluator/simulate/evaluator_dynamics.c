@@ -26,7 +26,9 @@ static mlff_status use_virial(mlff_evaluator *evaluator, mlff_dynamics *dynamics
     const mlff_model *model = evaluator->model;
     if (!is_constant_pressure(dynamics->options.ensemble)) return MLFF_OK;
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_STRESS))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no stress, which constant pressure needs", model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "model '%s' has no stress, which constant pressure needs; use an ensemble of constant volume",
+                         model->name);
     if (!own_forces) mlff_dynamics_virial_set(dynamics, evaluator_virial, evaluator);
     return MLFF_OK;
 }
@@ -59,7 +61,7 @@ mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics
     mlff_dynamics *dynamics = NULL;
     const mlff_model *model = evaluator->model;
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which dynamics needs", model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which dynamics needs; use another model", model->name);
     mlff_status status =
         mlff_dynamics_create(options, system, forces ? forces : evaluator_forces, forces ? context : evaluator, &dynamics);
     if (status == MLFF_OK) status = use_virial(evaluator, dynamics, forces != NULL);

@@ -78,9 +78,10 @@ static mlff_status check_options(const mlff_relax_options *options, const mlff_m
     if (options->n_at_once < 1 || options->n_at_once > 1 << 20)
         return mlff_fail(MLFF_ERR_USAGE, "%d structures at once is out of range; 16 to 1024 are usual", options->n_at_once);
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which relaxing needs", model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which relaxing needs; use another model", model->name);
     if (options->relax_cell && !(mlff_model_outputs(model) & MLFF_OUTPUT_STRESS))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no stress, which relaxing a cell needs", model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no stress, which relaxing a cell needs; relax the positions alone",
+                         model->name);
     return MLFF_OK;
 }
 

@@ -188,7 +188,8 @@ static mlff_status begin(hessian *h)
         return mlff_fail(MLFF_ERR_USAGE, "a displacement of %g Å; between 1e-6 and 0.5 are possible, 0.005 is usual",
                          h->options.step);
     if (!(mlff_model_outputs(h->evaluator->model) & MLFF_OUTPUT_FORCES))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which vibrations need", h->evaluator->model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which vibrations need; use another model",
+                         h->evaluator->model->name);
     mlff_status status = mlff_system_check(system, NULL);
     if (status != MLFF_OK) return status;
     if (!(h->atoms = base_alloc((size_t)system->n_atoms, sizeof *h->atoms, "vibrations"))) return MLFF_ERR_MEMORY;
