@@ -167,6 +167,14 @@ class Trajectories(unittest.TestCase):
         result = benchmark_md_trajectory(lambda x: None, [0] * 1000, device="cpu")
         self.assertEqual(result.leak, "stable")
 
+    def test_a_verdict_that_is_not_clear_is_told(self):
+        def verdict(*rows):
+            return benchmark_utils._worst_leak([{"name": name, "leak": leak} for name, leak in rows])
+
+        self.assertEqual(verdict(("resident", "inconclusive"), ("heap", "growing")), "inconclusive")
+        self.assertEqual(verdict(("resident", "stable"), ("device pool", "growing")), "growing")
+        self.assertEqual(verdict(("heap", "growing")), "")
+
     def test_failures(self):
         with self.assertRaises(MlffUsageError):
             benchmark_md_trajectory(print, [])

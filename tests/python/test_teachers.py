@@ -14,6 +14,7 @@ import numpy as np
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
 import support
+from mlff_distiller._devices import Device
 from mlff_distiller.cuda.md_profiler import MDProfiler
 from mlff_distiller.engine import Model
 from mlff_distiller.errors import MlffDeviceError, MlffFileError, MlffUnsupportedError, MlffUsageError, MlffWarning
@@ -163,6 +164,20 @@ class Orb(unittest.TestCase):
                 OrbCalculator(precision="float8", device="cpu", engine="orb-models")
             with self.assertRaisesRegex(MlffUsageError, "'bf16' is of the native engine"):
                 OrbCalculator(precision="bf16", device="cpu", engine="orb-models")
+
+    def test_a_gpu_that_was_found_has_its_precision(self):
+        # Of device None and "auto" the default precision was that of the CPU, also where a GPU computes.
+        made = []
+
+        def student(model, device, precision, uncertainty):
+            made.append((device, precision))
+            return StudentCalculator(model, device="cpu")
+
+        wrappers = "mlff_distiller.models.teacher_wrappers."
+        with mock.patch(wrappers + "parse_device", return_value=Device("cuda", 0)), mock.patch(wrappers + "StudentCalculator", student):
+            for device in (None, "auto", "cuda:1"):
+                OrbCalculator("orb-d3-xs-v2", device=device, random_weights=True)
+        self.assertEqual(made, [("cuda:0", "tf32"), ("cuda:0", "tf32"), ("cuda:1", "tf32")])
 
     def test_it_runs_in_our_own_engine(self):
         with mock.patch.dict(sys.modules, ABSENT):

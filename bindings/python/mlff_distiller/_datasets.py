@@ -167,10 +167,10 @@ class Dataset:
         return {k: int(copy) for k, copy in enumerate(indices) if copy >= 0}
 
     def check(self) -> None:
-        """Looks for structures of other units or another method.
+        """Looks for structures that no student can learn from: other units, signs or methods, two atoms on one point.
 
         Raises:
-            MlffValueError: names the structure whose energy does not fit the others'.
+            MlffValueError: names the structure whose energy, forces or stress do not fit the others', or each other.
         """
         lib.core.mlff_dataset_check(self._handle)
 

@@ -88,6 +88,9 @@ def sample(
     """Structures around seeds, for a teacher to label; deterministic in `seed`.
 
     Args:
+        teacher: as Teacher takes it.
+        seeds: structures, around each of which about the same number is made.
+        n_samples: in all; fewer are a warning.
         methods: some of "modes", "thermal", "rattle", "md", "pairs", or one text, as "modes,md" (mlff sample --help says what they do).
             None: modes, rattle, md and pairs.
         temperatures: K, at most eight.

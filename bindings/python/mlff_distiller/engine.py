@@ -66,7 +66,8 @@ class ModelInfo:
         cutoff: Å, of the neighbor list.
         trained: False for random weights, of which only the speed means something.
         conservative: forces are the derivative of the energy.
-        outputs: results that an evaluator computes: "energies", "atom_energies", "forces", "stresses", "virials". Others are refused.
+        outputs: results that an evaluator computes: "energies", "atom_energies", "forces", "stresses", "virials", "force_errors". Others
+            are refused.
         energy_unit: the file's unit in eV.
         length_unit: the file's unit in Å.
     """
@@ -254,7 +255,8 @@ class Evaluator:
         model: a Model, or the path of a model file.
         device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU. Several, as "cuda:0,1": a system is divided
             among them in space, the systems of a batch are handed out.
-        precision: "float32", "float64" (the reference, on the CPU), on a GPU "tf32" or "bf16", and "bf16" of Orb on the CPU.
+        precision: "float32", "float64" (the reference, on the CPU), on a GPU "tf32" or "bf16", on CPUs with AMX "tf32", and "bf16" of Orb
+            on the CPU.
         skin: Å, of the neighbor list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
         cpu_path: "avx512", "amx", "avx2", "portable"; None takes the best there is.

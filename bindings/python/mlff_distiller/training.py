@@ -169,6 +169,7 @@ class Trainer:
         """n_steps more steps, less at the run's end; the errors are those of their batches as they were trained on.
 
         Raises:
+            MlffUnstableError: the loss stopped being finite.
             KeyboardInterrupt: Ctrl-C; another call goes on from the last step made, and its errors are of the steps before too.
         """
         row = s.mlff_training_errors()
@@ -344,6 +345,7 @@ def distill(
         out: folder of the run.
         preset: "demo", "quick", "standard" or "thorough".
         device: that trains and runs the student.
+        n_threads: CPU threads, and processes of xtb and KIM; 0: all cores this process may use.
         progress: called with stage, fraction done and a line of text.
         labels: labelled structures in place of seeds: a Dataset, or files as Dataset.read takes them. A tenth each is held out for
             validation and test, by group; `n_structures` of them at most are used (0: all). The run keeps a Dataset as labels.mlff,

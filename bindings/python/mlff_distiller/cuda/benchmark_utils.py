@@ -74,8 +74,9 @@ class BenchmarkResult:
         p95_ms, p99_ms: linear between order statistics (NumPy's default).
         memory_before_gb, memory_after_gb, peak_memory_gb: of the process, plus what it holds on the GPU if `device` is one.
         outliers: indices into `times_ms` beyond Tukey's outer fences (3 interquartile ranges): labelled, never dropped.
-        leak: of `benchmark_md_trajectory` the statistical verdict on the resident memory, "stable", "bounded growth",
-            "growing" or "too few samples"; else "".
+        leak: of `benchmark_md_trajectory` the statistical verdict on the resident memory and the device's, the worse of them: "growing"
+            (a leak), "inconclusive", "uncollected garbage", "fragmentation", "explained growth", "bounded growth", "stable" or "too few
+            samples"; else "".
         partial: the function raised or was interrupted; these are the calls before that.
         speed: of `compare_implementations`, how fast it is against the first; None for the first.
     """
@@ -323,10 +324,20 @@ def _measured(value: float | None) -> float:
     return math.nan if value is None else value
 
 
+# Verdicts on a memory counter, the worst first.
+_LEAKS = (
+    "growing", "inconclusive", "uncollected garbage", "fragmentation", "explained growth", "bounded growth", "stable", "too few samples",
+)  # fmt: skip
+
+
+def _worst_leak(ledgers: list[dict[str, Any]]) -> str:
+    """Of the resident memory and of that of the device."""
+    found = {row["leak"] for row in ledgers if row["name"] == "resident" or row["name"].startswith("device")}
+    return next((verdict for verdict in _LEAKS if verdict in found), "")
+
+
 def _from_profile(handle: ProfileHandle) -> BenchmarkResult:
     data = handle.data()
-    worst = {row["leak"] for row in data["memory_ledgers"] if row["name"] == "resident" or row["name"].startswith("device")}
-    order = ("growing", "bounded growth", "stable", "too few samples")
     times = np.array(data["latencies_ms"])
     raw = s.mlff_statistics()
     lib.profile.mlff_statistics_of(times.ctypes.data, len(times), byref(raw))
@@ -341,7 +352,7 @@ def _from_profile(handle: ProfileHandle) -> BenchmarkResult:
         peak_memory_gb=_measured(data["memory_peak_gb"]),
         outliers=np.flatnonzero((times < raw.fence_low) | (times > raw.fence_high)).tolist(),
         n_outliers=data["n_outliers"],
-        leak=next((verdict for verdict in order if verdict in worst), ""),
+        leak=_worst_leak(data["memory_ledgers"]),
         partial=data["partial"],
     )
 

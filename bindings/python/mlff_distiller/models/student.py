@@ -34,7 +34,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     Args:
         model: path of a model file (.safetensors), or a `Model`.
         device: "auto" (a GPU where one works, else the CPU), "cpu", "cuda", "cuda:1".
-        precision: "float32"; "float64", the reference, of the CPU; "tf32", "bf16", fast modes of GPUs ("bf16" of Orb on the CPU too).
+        precision: "float32"; "float64", the reference, of the CPU; "tf32", "bf16", fast modes of GPUs ("tf32" of CPUs with AMX and "bf16" of
+            Orb on the CPU too).
         skin: Å, of the neighbor list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
         members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.

@@ -22,6 +22,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 
 from .._arrays import changed_conditions, refuse_settings
 from .._bridge import batch_of
+from .._devices import parse_device
 from ..engine import Model
 from ..errors import MlffDeviceError, MlffError, MlffFileError, MlffUsageError, MlffWarning
 from .student import StudentCalculator
@@ -160,8 +161,9 @@ class OrbCalculator(_Teacher):
 
     Args:
         model_name: "orb-v2", "orb-v3-direct-20-omat", "orb-v3-conservative-inf-omat", … as orb_models has them.
-        device: "cuda", "cuda:1", "cpu"; None: a GPU if torch sees one.
-        precision: "float32-high" (TF32 products on a GPU), "float32-highest", "float64", and of the native engine "bf16".
+        device: "cuda", "cuda:1", "cpu"; None: a GPU where one works (with the package: if torch sees one), else the CPU.
+        precision: "float32-high" (TF32 products on a GPU), "float32-highest", "float64" (of the native engine on the CPU), and of the
+            native engine "bf16".
         weights_path: a checkpoint, or a model file; None: MODEL.safetensors or MODEL*.ckpt in the folders above, and with the package
             else what orb_models downloads or has cached.
         random_weights: True builds the model without weights: right for measuring speed, meaningless for chemistry.
@@ -174,7 +176,7 @@ class OrbCalculator(_Teacher):
 
     Raises:
         ImportError: orb_models was asked for and is not installed; the text says how to.
-        MlffDeviceError: a GPU was asked for and torch sees none.
+        MlffDeviceError: a GPU was asked for and there is none (with the package: torch sees none).
         MlffFileError: there are no weights; the text says where they belong.
     """
 
@@ -246,7 +248,7 @@ class OrbCalculator(_Teacher):
         uncertainty: bool,
     ) -> None:
         model = _untrained_orb(name) if random_weights else _native_orb(name, weights_path)
-        chosen = device or "auto"
+        chosen = str(parse_device(device)) if device in (None, "auto") else str(device)
         inner_precision = {"float32-high": "tf32" if chosen.startswith("cuda") else "float32", "float32-highest": "float32"}
         inner = StudentCalculator(model, device=chosen, precision=inner_precision.get(precision, precision), uncertainty=uncertainty)
         notes = f"precision {precision}, in this project's own engine"
