@@ -473,11 +473,11 @@ const cli_command eval_command = {
     .summary = "energies, forces and stress of the frames of a file",
     .usage = "MODEL INPUT [--batch B] [--stress] [--uncertainty] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
     .details =
-        "INPUT is extended XYZ (any number of frames, read one by one), POSCAR, PDB, CIF or LAMMPS data; - is standard input.\n"
-        "Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE, RMSE\n"
-        "and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of the forces\n"
-        "of each element. --batch B computes B frames at once, which is faster on a GPU and for small structures; B frames are\n"
-        "held in memory. If a frame cannot be read, computed or written, and after Ctrl-C, those before are kept, in\n"
+        "INPUT is a file of structures, of extended XYZ or another --input-format; - is standard input. Frames are read one by\n"
+        "one. Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE,\n"
+        "RMSE and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of the\n"
+        "forces of each element. --batch B computes B frames at once, which is faster on a GPU; B frames are held in memory.\n"
+        "If a frame cannot be read, computed or written, and after Ctrl-C, those before are kept, in\n"
         "NAME-partial.SUFFIX, and the error tells how --skip goes on. A file of the name NAME.SUFFIX stays as it was.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"

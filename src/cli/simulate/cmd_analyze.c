@@ -243,9 +243,8 @@ const cli_command analyze_command = {
         "The radial distribution needs a cell that is periodic along three axes. Its errors are standard errors from blocks of\n"
         "frames. --frame-time adds the mean square displacement and the diffusion coefficient, and, if frames have velocities, "
         "the\n"
-        "vibrational density of states; these hold all frames in memory and need 100 of them. Energies, temperatures and "
-        "densities are\n"
-        "printed with the standard error of ten blocks and the slope of a fit.",
+        "vibrational density of states. They hold all frames in memory; the last two need 100 of them. Energies, temperatures\n"
+        "and densities are printed with the standard error of ten blocks and the slope of a fit.",
     .examples = "mlff analyze water.extxyz --pair O-O --frame-time 10\n"
                 "mlff analyze ethanol.extxyz --frame-time 1 --geometry --html ethanol.html\n"
                 "mlff analyze water.dcd --topology water.extxyz --pair O-O\n"

@@ -33,7 +33,7 @@ static const cli_option options[] = {
     {"replicas", 0, "N",
      "number of copies that run together; replica k has the seed S + k and its own files:\nrun-0.extxyz, … for -o run.extxyz; "
      "likewise for --checkpoint and --restart"},
-    {"temperatures", 0, "K,K,…", "temperatures of the replicas, one for each"},
+    {"temperatures", 0, "LIST", "temperatures of the replicas, one for each, as 300,350,400, K"},
     {"thermalize", 0, NULL, "draw velocities even if INPUT has some"},
     {"output", 'o', "FILE",
      "trajectory to write: .extxyz (energy, forces and velocities too), .lammpstrj or .dump (LAMMPS), .dcd,\n.nc (AMBER NetCDF)"},

@@ -204,7 +204,7 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
      "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU); cuda:0,1: several GPUs\ndivide a system in space, or share " \
      "the frames of --batch"},                                                                                                   \
         {"precision", 0, "PRECISION",                                                                                            \
-         "float32, float64 (the reference, CPU), on a GPU tf32, bf16; bf16 of Orb on the CPU too (float32)"},                    \
+         "float32, float64 (the reference, CPU), on a GPU tf32, bf16; CPU: tf32 with AMX, bf16 of Orb (float32)"},               \
         {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
         {"skin", 0, "ANGSTROM", "skin of the neighbor list, Å; a larger one needs fewer rebuilds (0.5)"},                        \
         {"members", 0, "LIST", "members of an ensemble to run, such as 0,3 (all)"},                                              \

@@ -9,7 +9,7 @@
 #define CLI_TEACHER_OPTIONS                                                                                                      \
     {"device", 0, "DEVICE", "of a model: auto, cpu, cuda:0 or cuda:0,1 (auto: a GPU if one works, else the CPU)"},               \
         {"precision", 0, "PRECISION",                                                                                            \
-         "of a model: float32, float64 (CPU), on a GPU tf32, bf16; bf16 of Orb on the CPU too (float32)"},                       \
+         "of a model: float32, float64 (CPU), on a GPU tf32, bf16; CPU: tf32 with AMX, bf16 of Orb (float32)"},                  \
         {"threads", 0, "N", "CPU threads of a model, processes of xtb and KIM (all cores this process may use)"},                \
     {                                                                                                                            \
         "timeout", 0, "SECONDS", "xtb and KIM: longest time for one structure, s (120)"                                          \
