@@ -55,6 +55,7 @@ test_info() {
     run 0 info model.safetensors --precisions
     says '^    CPU bf16 +not available: PaiNN has no bf16 on the CPU$'
     refused 2 'does not know all elements' info model.safetensors --precisions --system silicon
+    refused 2 'a model has an empty name; give the path' info ''
     refused 2 'needs --precisions' info model.safetensors --system benzene
     cp model.safetensors $'m\xff\xc3\xa9"\\.safetensors' # no UTF-8, UTF-8, and what JSON must quote
     run 0 info $'m\xff\xc3\xa9"\\.safetensors' --json

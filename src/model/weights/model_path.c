@@ -49,6 +49,7 @@ mlff_status model_path_find(const char *name, char **path_out)
     const char *names[4] = {NULL}, *listed = getenv("MLFF_MODEL_PATH");
     char *found = NULL;
     base_text folders = {0};
+    if (!*name) return mlff_fail(MLFF_ERR_USAGE, "a model has an empty name; give the path of a file or a name");
     bool is_folder = base_is_folder(name); // hides no model of its name
     if (strchr(name, '/') || (access(name, F_OK) == 0 && !is_folder))
         return (*path_out = base_strdup(name)) ? MLFF_OK : MLFF_ERR_MEMORY;
