@@ -327,7 +327,8 @@ MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
 
 /* ---- relaxation ------------------------------------------------------------------------------ */
 
-/* FIRE (doi:10.1103/PhysRevLett.97.170201) needs no energies and survives rough ones; L-BFGS needs fewer steps. */
+/* FIRE (doi:10.1103/PhysRevLett.97.170201) needs no energies and survives rough ones; L-BFGS (doi:10.1007/BF01589116) needs fewer
+ * steps. */
 typedef enum mlff_optimizer { MLFF_FIRE = 0, MLFF_LBFGS = 1 } mlff_optimizer;
 
 typedef struct mlff_relax_options {
