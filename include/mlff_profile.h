@@ -26,8 +26,8 @@ MLFF_API void mlff_clock_calibration(double *quantum_ns, double *read_ns);
 
 enum { MLFF_ENERGY = 1, MLFF_FORCES = 2, MLFF_STRESS = 4 };
 
-/* Any force field: an evaluator of this library, or a caller's function. `step`, `name` and
- * `properties` are required, all else may be NULL or 0. Functions are called from the profiling thread. */
+/* Any force field: an evaluator of this library, or a caller's function. `step`, `name` and `properties` are required, all else may be
+ * NULL or 0: what lacks one of its parts, as ledgers without names, is left out. Functions are called from the profiling thread. */
 typedef struct mlff_callable {
     size_t struct_size; /* sizeof(mlff_callable); fields of a later header are not read */
     const char *name;   /* of the model: "ethanol.safetensors", "MACE-MP-0" */

@@ -402,6 +402,26 @@ static void test_bad_requests(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// Ledgers without names, and stages without times, are left out.
+static void test_parts_that_are_not_whole(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 2, .forces_us = 3};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(20);
+    mlff_profile *profile = NULL;
+    int n_stages;
+    callable.ledger_names = NULL;
+    callable.stage_times = NULL;
+    callable.stage_clock_set = NULL;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    const mlff_profile_stage *stages = mlff_profile_stages(profile, &n_stages);
+    for (int k = 0; k < n_stages; k++) assert_string_not_equal(stages[k].phase, "forward");
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 // A median step and the slowest one are kept with their stages, which add up to them; the record of a file is the same.
 static void test_examples(void **state)
 {
@@ -560,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_failing_step),
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_parts_that_are_not_whole),
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_planted_leak),
         cmocka_unit_test(test_device_memory_counts_on_a_gpu),

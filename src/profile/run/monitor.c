@@ -341,7 +341,8 @@ static mlff_status begin_domains(mlff_monitor *m)
     mlff_status status = MLFF_OK;
     mlff_domain_info domains[DOMAINS_MAX];
     run *r = &m->r;
-    const int n = r->callable.domains ? r->callable.domains(r->callable.context, domains, DOMAINS_MAX) : 0;
+    const bool several = r->callable.domains && r->callable.domain_stage_times;
+    const int n = several ? r->callable.domains(r->callable.context, domains, DOMAINS_MAX) : 0;
     if (n < 2 || n > DOMAINS_MAX) return MLFF_OK;
     for (int k = 1; k < n; k++) {
         char device[16];

@@ -66,7 +66,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     bool clocks = r->options.stages && r->callable.n_stages > 0 && r->callable.stages && r->callable.stage_times;
     size_t n_stages = clocks ? (size_t)r->callable.n_stages : 0;
     r->n_stages = (int)n_stages;
-    r->n_ledgers = OWN_LEDGERS + (r->callable.ledgers ? r->callable.n_ledgers : 0);
+    r->n_ledgers = OWN_LEDGERS + (r->callable.ledgers && r->callable.ledger_names ? r->callable.n_ledgers : 0);
     MLFF_TRY(series_init(&r->step, n_steps, LATENCY_LIMIT));
     MLFF_TRY(series_keep_tags(&r->step));
     if (r->callable.counters) MLFF_TRY(series_init(&r->with_rebuild, n_steps, STAGE_LIMIT));
