@@ -112,6 +112,14 @@ static void refuses(void **state)
     assert_int_equal(mlff_rdf_create(NAN, 10, 0, 0, &rdf), MLFF_ERR_USAGE);
     assert_int_equal(mlff_rdf_create(5, 0, 0, 0, &rdf), MLFF_ERR_USAGE);
     assert_int_equal(mlff_msd_create(0, 0, &msd), MLFF_ERR_USAGE);
+    const int wrong[] = {-1, 119};
+    for (int k = 0; k < 2; k++) {
+        mlff_vdos *vdos;
+        assert_refused(mlff_rdf_create(5, 10, wrong[k], 0, &rdf), MLFF_ERR_USAGE, "of no element");
+        assert_refused(mlff_rdf_create(5, 10, 0, wrong[k], &rdf), MLFF_ERR_USAGE, "of no element");
+        assert_refused(mlff_msd_create(1, wrong[k], &msd), MLFF_ERR_USAGE, "of no element");
+        assert_refused(mlff_vdos_create(1, wrong[k], &vdos), MLFF_ERR_USAGE, "of no element");
+    }
     assert_ok(mlff_rdf_create(2, 10, 8, 8, &rdf));
     assert_int_equal(mlff_rdf_add(rdf, water), MLFF_ERR_USAGE); // no cell
     assert_int_equal(mlff_rdf_add(rdf, box), MLFF_ERR_USAGE);   // no oxygen

@@ -27,6 +27,8 @@ mlff_status mlff_msd_create(double frame_fs, int element, mlff_msd **msd_out)
 {
     if (!(frame_fs > 0) || !isfinite(frame_fs))
         return mlff_fail(MLFF_ERR_USAGE, "%g fs between frames; give a time above 0", frame_fs);
+    const mlff_status status = same_atoms_check_element(element);
+    if (status != MLFF_OK) return status;
     mlff_msd *msd = base_alloc(1, sizeof *msd, "displacements");
     if (!msd) return MLFF_ERR_MEMORY;
     *msd = (mlff_msd){.frame_fs = frame_fs, .element = element};

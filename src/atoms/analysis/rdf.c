@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/analysis/same_atoms.h"
 #include "base/base.h"
 #include "mlff_analysis.h"
 
@@ -28,6 +29,8 @@ mlff_status mlff_rdf_create(double range, int n_bins, int center, int neighbor, 
     if (!(range > 0) || !isfinite(range))
         return mlff_fail(MLFF_ERR_USAGE, "range %g Å of a radial distribution; give one above 0", range);
     if (n_bins < 1 || n_bins > 100000) return mlff_fail(MLFF_ERR_USAGE, "%d bins; give 1 to 100000", n_bins);
+    if ((status = same_atoms_check_element(center)) != MLFF_OK || (status = same_atoms_check_element(neighbor)) != MLFF_OK)
+        return status;
     if (!(rdf = base_alloc(1, sizeof *rdf, "radial distribution"))) return MLFF_ERR_MEMORY;
     const size_t n = (size_t)n_bins;
     *rdf = (mlff_rdf){.range = range, .n_bins = n_bins, .center = center, .neighbor = neighbor, .block_frames = 1};

@@ -13,6 +13,13 @@ mlff_status same_atoms_keep(const mlff_system *first, int **species)
     return MLFF_OK;
 }
 
+mlff_status same_atoms_check_element(int element)
+{
+    if (element == 0 || mlff_element_symbol(element)) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_USAGE, "atomic number %d is of no element; give 1 to %d, or 0 for all atoms", element,
+                     MLFF_MAX_ATOMIC_NUMBER);
+}
+
 mlff_status same_atoms_check(const mlff_system *system, const int *species, int n_atoms)
 {
     if (system->n_atoms != n_atoms)

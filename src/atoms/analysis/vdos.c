@@ -25,6 +25,8 @@ mlff_status mlff_vdos_create(double frame_fs, int element, mlff_vdos **vdos_out)
 {
     if (!(frame_fs > 0) || !isfinite(frame_fs))
         return mlff_fail(MLFF_ERR_USAGE, "%g fs between frames; give a time above 0", frame_fs);
+    const mlff_status status = same_atoms_check_element(element);
+    if (status != MLFF_OK) return status;
     mlff_vdos *vdos = base_alloc(1, sizeof *vdos, "a density of states");
     if (!vdos) return MLFF_ERR_MEMORY;
     *vdos = (mlff_vdos){.frame_fs = frame_fs, .element = element};
