@@ -53,15 +53,38 @@ static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind ki
     return evaluator;
 }
 
-// Energies, forces, and stress of models that have it: not direct ones with charge and spin.
-static support_results compute(const mlff_model *model, mlff_evaluator *evaluator, const mlff_batch *batch)
+// Arrays for energies, forces, and stress of models that have it: not direct ones with charge and spin.
+static support_results results_for(const mlff_model *model, const mlff_batch *batch)
 {
     support_results s = {.n_systems = batch->n_systems, .n_atoms = batch->first_atom[batch->n_systems]};
     s.r.energies = calloc((size_t)s.n_systems, sizeof(double));
     s.r.forces = calloc((size_t)s.n_atoms * 3, sizeof(double));
     if (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) s.r.stresses = calloc((size_t)s.n_systems * 6, sizeof(double));
+    return s;
+}
+
+static support_results compute(const mlff_model *model, mlff_evaluator *evaluator, const mlff_batch *batch)
+{
+    support_results s = results_for(model, batch);
     assert_ok(mlff_evaluator_compute(evaluator, batch, &s.r));
     return s;
+}
+
+// Those of the reference, with the estimated errors of forces of models that have them.
+static support_results compute_reference(const mlff_model *model, const mlff_batch *batch)
+{
+    mlff_evaluator *reference = evaluator_on(model, MLFF_CPU, MLFF_FLOAT64);
+    support_results s = results_for(model, batch);
+    if (mlff_model_outputs(model) & MLFF_OUTPUT_FORCE_ERRORS) s.r.force_errors = calloc((size_t)s.n_atoms, sizeof(double));
+    assert_ok(mlff_evaluator_compute(reference, batch, &s.r));
+    mlff_evaluator_destroy(reference);
+    return s;
+}
+
+static void free_reference(support_results *expected)
+{
+    free(expected->r.force_errors);
+    support_results_free(expected);
 }
 
 // The stress of forces of FORCE_FLOOR on every atom, eV/Å³; 0 where a system has no cell.
@@ -75,69 +98,78 @@ static double stress_floor(const mlff_batch *batch, size_t system)
     return volume > 0 ? FORCE_FLOOR * EDGE * n_atoms / volume : 0;
 }
 
-// Errors of forces that the model estimates; relative, as they are means over bins of positive centers.
-static void check_force_errors(const char *what, mlff_evaluator *reference, mlff_evaluator *gpu, mlff_precision precision,
-                               const mlff_batch *batch)
+// Errors of forces that the model estimates; relative, as they are means over bins of positive centers. Energies have the bits of `got`.
+static void check_force_errors(const char *what, const support_results *expected, mlff_evaluator *gpu, mlff_precision precision,
+                               const mlff_batch *batch, const support_results *got)
 {
-    const size_t n = (size_t)batch->first_atom[batch->n_systems], s = (size_t)batch->n_systems;
-    double *expected = calloc(2 * n + 2 * s, sizeof *expected), *got = expected + n, *energies = got + n, *alone = energies + s;
-    double worst = 0;
-    assert_ok(mlff_evaluator_compute(reference, batch, &(mlff_results){.energies = energies, .force_errors = expected}));
-    assert_ok(mlff_evaluator_compute(gpu, batch, &(mlff_results){.energies = alone}));
-    assert_ok(mlff_evaluator_compute(gpu, batch, &(mlff_results){.energies = energies, .force_errors = got}));
-    assert_memory_equal(energies, alone, sizeof *energies * s);
+    const size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
+    double *errors = calloc(n + s, sizeof *errors), *energies = errors + n, worst = 0;
+    assert_ok(mlff_evaluator_compute(gpu, batch, &(mlff_results){.energies = energies, .force_errors = errors}));
+    assert_memory_equal(energies, got->r.energies, sizeof *energies * s);
     for (size_t i = 0; i < n; i++) {
-        assert_true(expected[i] > 0);
-        worst = fmax(worst, got[i] > 0 ? fabs(got[i] / expected[i] - 1) : INFINITY);
+        assert_true(expected->r.force_errors[i] > 0);
+        worst = fmax(worst, errors[i] > 0 ? fabs(errors[i] / expected->r.force_errors[i] - 1) : INFINITY);
     }
     printf("%s: estimated errors of forces %.1e\n", what, worst);
     if (!(worst <= tolerance[precision])) fail_msg("%s: estimated errors of forces are off by %.2e of them", what, worst);
-    free(expected);
+    free(errors);
 }
 
-// The same bits again, also of the energies without forces.
+// The same bits again.
 static void check_repeated(mlff_evaluator *gpu, const mlff_model *model, const mlff_batch *batch, const support_results *got)
 {
-    const size_t n = 3 * (size_t)got->n_atoms, s = (size_t)got->n_systems;
     support_results again = compute(model, gpu, batch);
-    assert_memory_equal(again.r.forces, got->r.forces, sizeof(double) * n);
-    assert_memory_equal(again.r.energies, got->r.energies, sizeof(double) * s);
+    assert_memory_equal(again.r.forces, got->r.forces, sizeof(double) * 3 * (size_t)got->n_atoms);
+    assert_memory_equal(again.r.energies, got->r.energies, sizeof(double) * (size_t)got->n_systems);
     support_results_free(&again);
+}
+
+// The same bits of the energies without forces.
+static void check_energies_alone(mlff_evaluator *gpu, const mlff_batch *batch, const support_results *got)
+{
+    const size_t s = (size_t)got->n_systems;
     double *energies = calloc(s, sizeof *energies);
     assert_ok(mlff_evaluator_compute(gpu, batch, &(mlff_results){.energies = energies}));
     assert_memory_equal(energies, got->r.energies, sizeof(double) * s);
     free(energies);
 }
 
-static void check(const char *what, const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision,
-                  const mlff_batch *batch)
+static void check(const char *what, const mlff_model *model, const support_results *expected, mlff_evaluator *gpu,
+                  mlff_precision precision, const mlff_batch *batch)
 {
-    mlff_evaluator *reference = evaluator_on(model, MLFF_CPU, MLFF_FLOAT64);
-    support_results expected = compute(model, reference, batch), got = compute(model, gpu, batch);
-    const size_t n = 3 * (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
+    support_results got = compute(model, gpu, batch);
+    const size_t n = 3 * (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
+    const bool repeats = precision == MLFF_FLOAT32 || !gpu_is_emulated();
     double square = 0, worst = 0, stress = 0, largest = 1e-12;
-    for (size_t k = 0; k < n; k++) square += pow(got.r.forces[k] - expected.r.forces[k], 2);
+    for (size_t k = 0; k < n; k++) square += pow(got.r.forces[k] - expected->r.forces[k], 2);
     for (size_t k = 0; k < s; k++) {
-        const double off = fabs(got.r.energies[k] - expected.r.energies[k]) / (batch->first_atom[k + 1] - batch->first_atom[k]);
-        if (!(off < INFINITY)) fail_msg("%s: energy %zu is %g, %g expected", what, k, got.r.energies[k], expected.r.energies[k]);
+        const double off = fabs(got.r.energies[k] - expected->r.energies[k]) / (batch->first_atom[k + 1] - batch->first_atom[k]);
+        if (!(off < INFINITY)) fail_msg("%s: energy %zu is %g, %g expected", what, k, got.r.energies[k], expected->r.energies[k]);
         worst = fmax(worst, off);
     }
     for (size_t k = 0; k < 6 * s && got.r.stresses; k++) {
-        if (isnan(got.r.stresses[k]) != isnan(expected.r.stresses[k]))
+        if (isnan(got.r.stresses[k]) != isnan(expected->r.stresses[k]))
             fail_msg("%s: stress %zu is %g", what, k, got.r.stresses[k]);
         if (isnan(got.r.stresses[k])) continue;
-        stress = fmax(stress, fabs(got.r.stresses[k] - expected.r.stresses[k]));
-        largest = fmax(largest, fmax(fabs(expected.r.stresses[k]), stress_floor(batch, k / 6)));
+        stress = fmax(stress, fabs(got.r.stresses[k] - expected->r.stresses[k]));
+        largest = fmax(largest, fmax(fabs(expected->r.stresses[k]), stress_floor(batch, k / 6)));
     }
-    const double force = sqrt(square / (double)n) / fmax(rms(expected.r.forces, n), FORCE_FLOOR);
+    const double force = sqrt(square / (double)n) / fmax(rms(expected->r.forces, n), FORCE_FLOOR);
     printf("%s: forces %.1e, energy %.1e eV per atom, stress %.1e\n", what, force, worst, stress / largest);
     if (!(force <= tolerance[precision]) || worst > tolerance[precision] || stress > 2 * tolerance[precision] * largest)
         fail_msg("%s: forces %.2e, energy %.2e eV per atom, stress %.2e of %.2e", what, force, worst, stress, largest);
-    if (precision == MLFF_FLOAT32 || !gpu_is_emulated()) check_repeated(gpu, model, batch, &got);
-    support_results_free(&expected);
+    if (repeats) check_repeated(gpu, model, batch, &got);
+    if (repeats || expected->r.force_errors) check_energies_alone(gpu, batch, &got);
+    if (expected->r.force_errors) check_force_errors(what, expected, gpu, precision, batch, &got);
     support_results_free(&got);
-    if (mlff_model_outputs(model) & MLFF_OUTPUT_FORCE_ERRORS) check_force_errors(what, reference, gpu, precision, batch);
-    mlff_evaluator_destroy(reference);
+}
+
+static void check_batch(const char *what, const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision,
+                        const mlff_batch *batch)
+{
+    support_results expected = compute_reference(model, batch);
+    check(what, model, &expected, gpu, precision, batch);
+    free_reference(&expected);
 }
 
 static void check_system(const char *what, const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision,
@@ -146,43 +178,57 @@ static void check_system(const char *what, const mlff_model *model, mlff_evaluat
     int32_t first_atom[2];
     mlff_batch batch;
     mlff_batch_from_system(system, first_atom, &batch);
-    check(what, model, gpu, precision, &batch);
+    check_batch(what, model, gpu, precision, &batch);
     mlff_system_destroy(system);
 }
 
-typedef struct random_system {
-    int n_atoms, periodic;
-    double closest; // Å
-    uint64_t seed;
-} random_system;
-
-// The systems with every plan and in every precision of a GPU.
-static void check_plans(const char *what, const mlff_model *model, const char *const *plans, size_t n_plans,
-                        const random_system *systems, size_t n_systems)
+// In float32 nodes have no networks: clusters of 8 for them run the kernels of tile=7.
+static bool is_repetition(const char *plan, mlff_precision precision)
 {
+    return precision == MLFF_FLOAT32 && strcmp(plan, "tile=8") == 0;
+}
+
+// The systems with every plan and in every precision of a GPU, against one reference for all; frees them.
+static void check_plans(const char *what, const mlff_model *model, const char *const *plans, size_t n_plans, int n_systems,
+                        mlff_system *const *systems)
+{
+    enum { MOST = 3 };
+    int32_t first_atom[MOST][2];
+    mlff_batch batches[MOST];
+    support_results expected[MOST];
+    assert_true(n_systems <= MOST);
+    for (int k = 0; k < n_systems; k++) {
+        mlff_batch_from_system(systems[k], first_atom[k], &batches[k]);
+        expected[k] = compute_reference(model, &batches[k]);
+    }
     for (size_t t = 0; t < n_plans; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
-            if (p == MLFF_FLOAT64) continue;
-            char text[64];
+            if (p == MLFF_FLOAT64 || is_repetition(plans[t], (mlff_precision)p)) continue;
+            char text[96];
             assert_int_equal(setenv("MLFF_CUDA_PLAN", plans[t], 1), 0);
             mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
-            snprintf(text, sizeof text, "%s, %s, precision %d", what, plans[t], p);
-            for (const random_system *s = systems; s < systems + n_systems; s++)
-                check_system(text, model, gpu, (mlff_precision)p,
-                             support_random_system(s->n_atoms, s->periodic, s->closest, s->seed));
+            for (int k = 0; k < n_systems; k++) {
+                snprintf(text, sizeof text, "%s, system %d of %d atoms, %s, precision %d", what, k, systems[k]->n_atoms, plans[t],
+                         p);
+                check(text, model, &expected[k], gpu, (mlff_precision)p, &batches[k]);
+            }
             mlff_evaluator_destroy(gpu);
         }
     unsetenv("MLFF_CUDA_PLAN");
+    for (int k = 0; k < n_systems; k++) {
+        free_reference(&expected[k]);
+        mlff_system_destroy(systems[k]);
+    }
 }
 
 static void test_tiles_and_precisions(void **state)
 {
     (void)state;
     static const char *const plans[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
-    static const random_system systems[] = {{5, 0, 1.0, 2}};
     if (!have_gpu()) return;
     mlff_model *model = small_model("orb-v2", 3);
-    check_plans("5 atoms", model, plans, sizeof plans / sizeof *plans, systems, 1);
+    mlff_system *system = support_random_system(5, 0, 1.0, 2);
+    check_plans("tiles", model, plans, sizeof plans / sizeof *plans, 1, &system);
     mlff_model_destroy(model);
 }
 
@@ -192,18 +238,19 @@ static void test_networks(void **state)
 {
     (void)state;
     static const char *const plans[] = {"tile=5", "tile=7", "tile=8", "tile=9", "tile=10", "tile=11", "tile=12"};
-    static const random_system systems[] = {{14, 1, 1.2, 3}, {1, 0, 1.0, 5}, {14, 0, 1.2, 3}};
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v2", "n_layers=2; hidden=512; seed=17");
-    check_plans("networks", model, plans, sizeof plans / sizeof *plans, systems, sizeof systems / sizeof *systems);
+    mlff_system *systems[] = {support_random_system(14, 1, 1.2, 3), support_random_system(1, 0, 1.0, 5),
+                              support_random_system(14, 0, 1.2, 3)};
+    check_plans("networks", model, plans, sizeof plans / sizeof *plans, 3, systems);
     mlff_model_destroy(model);
 }
 
 // Three systems of different sizes in one batch; frees them.
-static void check_batch(const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision, mlff_system *systems[3])
+static void check_joined(const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision, mlff_system *systems[3])
 {
     joined all = join(systems, 3);
-    check("a batch", model, gpu, precision, &all.batch);
+    check_batch("a batch", model, gpu, precision, &all.batch);
     unjoin(&all);
     for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
 }
@@ -218,7 +265,7 @@ static void check_shapes(const mlff_model *model, mlff_evaluator *gpu)
     check_system("no edges", model, gpu, MLFF_FLOAT32, apart);
     mlff_system *systems[3] = {support_random_system(3, 0, 1.0, 8), support_random_system(4, 1, 1.2, 9),
                                support_random_system(1, 0, 1.0, 10)};
-    check_batch(model, gpu, MLFF_FLOAT32, systems);
+    check_joined(model, gpu, MLFF_FLOAT32, systems);
 }
 
 // All layers by one kernel: more layers than slots of its exchange; edges that end within a group of 32 and within one of 16; more atoms than 8; no
@@ -228,16 +275,17 @@ static void test_layers_together(void **state)
 {
     (void)state;
     static const char *const plans[] = {""};
-    static const random_system systems[] = {{14, 1, 1.2, 3}, {5, 0, 1.0, 2}};
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v2", "n_layers=5; hidden=512; max_neighbors=10; seed=19");
-    check_plans("layers together", model, plans, 1, systems, sizeof systems / sizeof *systems);
+    mlff_system *systems[] = {support_random_system(14, 1, 1.2, 3), support_random_system(5, 0, 1.0, 2)};
+    check_plans("layers together", model, plans, 1, 2, systems);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
     check_shapes(model, gpu);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
     model = model_of("orb-v2", "n_layers=2; hidden=512; seed=20");
-    check_plans("layers together, 280 edges", model, plans, 1, systems, 1);
+    mlff_system *many_edges = support_random_system(14, 1, 1.2, 3);
+    check_plans("layers together, 280 edges", model, plans, 1, 1, &many_edges);
     mlff_model_destroy(model);
 }
 
@@ -247,18 +295,20 @@ static void test_nodes_together(void **state)
 {
     (void)state;
     static const char *const plans[] = {""};
-    static const random_system systems[] = {{54, 1, 1.2, 3}, {21, 0, 1.0, 2}, {135, 1, 1.2, 4}}, dense[] = {{17, 1, 1.0, 6}};
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v2", "n_layers=3; hidden=512; max_neighbors=4; seed=23");
-    check_plans("nodes together", model, plans, 1, systems, sizeof systems / sizeof *systems);
+    mlff_system *systems[] = {support_random_system(54, 1, 1.2, 3), support_random_system(21, 0, 1.0, 2),
+                              support_random_system(135, 1, 1.2, 4)};
+    check_plans("nodes together", model, plans, 1, 3, systems);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_TF32);
     mlff_system *parts[3] = {support_random_system(5, 0, 1.0, 8), support_random_system(12, 1, 1.2, 9),
                              support_random_system(1, 0, 1.0, 10)};
-    check_batch(model, gpu, MLFF_TF32, parts);
+    check_joined(model, gpu, MLFF_TF32, parts);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
     model = model_of("orb-v2", "n_layers=2; hidden=512; max_neighbors=40; seed=24");
-    check_plans("nodes together, 40 edges of an atom", model, plans, 1, dense, 1);
+    mlff_system *dense = support_random_system(17, 1, 1.0, 6);
+    check_plans("nodes together, 40 edges of an atom", model, plans, 1, 1, &dense);
     mlff_model_destroy(model);
 }
 
@@ -341,16 +391,11 @@ static mlff_system *left_handed_silicon(void)
 static void test_v3(void **state)
 {
     (void)state;
+    static const char *const plans[] = {""};
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v3-direct", "n_layers=2; hidden=128; max_neighbors=6; seed=9");
-    for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
-        if (p == MLFF_FLOAT64) continue;
-        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
-        check_system("v3, 6 atoms, periodic", model, gpu, (mlff_precision)p, support_random_system(6, 1, 0.6, 12));
-        check_system("v3, left-handed cell", model, gpu, (mlff_precision)p, left_handed_silicon());
-        check_system("v3, 9 atoms", model, gpu, (mlff_precision)p, support_random_system(9, 0, 0.6, 13));
-        mlff_evaluator_destroy(gpu);
-    }
+    mlff_system *systems[] = {support_random_system(6, 1, 0.6, 12), left_handed_silicon(), support_random_system(9, 0, 0.6, 13)};
+    check_plans("v3", model, plans, 1, 3, systems);
     mlff_model_destroy(model);
 }
 
@@ -369,18 +414,8 @@ static void test_conservative(void **state)
     static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", "tile=3", "tile=4", ""};
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v3-conservative", "n_layers=3; hidden=128; max_neighbors=6; seed=11");
-    for (size_t t = 0; t < sizeof tiles / sizeof *tiles; t++)
-        for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
-            if (p == MLFF_FLOAT64) continue;
-            char what[64];
-            assert_int_equal(setenv("MLFF_CUDA_PLAN", tiles[t], 1), 0);
-            mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
-            snprintf(what, sizeof what, "conservative, %s, precision %d", tiles[t], p);
-            check_system(what, model, gpu, (mlff_precision)p, support_random_system(5, 1, 0.8, 14));
-            check_system(what, model, gpu, (mlff_precision)p, spread(support_random_system(4, 1, 1.2, 23)));
-            mlff_evaluator_destroy(gpu);
-        }
-    unsetenv("MLFF_CUDA_PLAN");
+    mlff_system *systems[] = {support_random_system(5, 1, 0.8, 14), spread(support_random_system(4, 1, 1.2, 23))};
+    check_plans("conservative", model, tiles, sizeof tiles / sizeof *tiles, 2, systems);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
     check_shapes(model, gpu);
     check_system("conservative, 9 atoms", model, gpu, MLFF_FLOAT32, support_random_system(9, 0, 0.8, 13));
@@ -406,7 +441,7 @@ static void test_charge_and_spin(void **state)
         for (int k = 0; k < 3; k++) {
             all.batch.charges = charges[k];
             all.batch.spins = spins[k];
-            check(conservative ? "conservative, charges" : "direct, charges", model, gpu, MLFF_FLOAT32, &all.batch);
+            check_batch(conservative ? "conservative, charges" : "direct, charges", model, gpu, MLFF_FLOAT32, &all.batch);
         }
         support_results both = compute(model, gpu, &all.batch);
         assert_true(fabs(both.r.energies[0] - both.r.energies[1]) > 1e-3); // the systems differ by charge and spin alone
