@@ -29,7 +29,7 @@ failure() {
     n_failures=$((n_failures + 1))
 }
 
-# injected KIND N COMMAND…: runs the command with fault number N; out and err hold what it said.
+# injected KIND N COMMAND…: runs the command with fault number N, or, with 0, without one, and counts its calls; out and err hold what it said.
 injected() {
     local what=$1 at=$2
     shift 2
@@ -40,7 +40,10 @@ injected() {
     if [ "$what" = memory ]; then
         PATH=${searched:-$PATH} MLFF_FAIL_COUNT=count MLFF_FAIL_AT=$at LD_PRELOAD="$injectors/libfail_allocation.so" "$@" >out 2>err </dev/null
     else
-        PATH=${searched:-$PATH} MLFF_FAIL_COUNT=count "$injectors/fail_call" ${what/:/ } "$at" "$@" >out 2>err </dev/null
+        local where="${what/:/ } $at"
+        [ "$at" != 0 ] || where=count
+        # shellcheck disable=SC2086
+        PATH=${searched:-$PATH} MLFF_FAIL_COUNT=count "$injectors/fail_call" $where "$@" >out 2>err </dev/null
     fi
     local status=$?
     if [ "$2" = serve ]; then
@@ -133,20 +136,28 @@ list_folder() {
     for name in *; do [ "$name" = "$file" ] || [ "$name" = "$file.labels" ] || names+="$name "; done
 }
 
-# check KIND HOW FILE ARGUMENTS…: all faults of one kind in one command, which writes FILE.
+# check KINDS HOW FILE ARGUMENTS…: all faults of these kinds in one command, which writes FILE.
 check() {
-    local what=$1 how=$2 file=$3 n at status before wanted said
+    local kinds=$1 how=$2 file=$3 what n wanted
     shift 3
     command=("$@")
     [[ "$*" =~ ${MLFF_FAULTS_ONLY:-.} ]] || return
     rm -rf -- "$file" "$file.labels" expected
     eval "$prepare"
-    injected "$what" 0 "$mlff" "$@"
+    injected "${kinds%% *}" 0 "$mlff" "$@"
     wanted=$?
     { [ $wanted = 0 ] || [ -e "$file/verdict.json" ] || [[ $1 = compare || $1 = verdict || "$1 ${2:-}" = "bench compare" ]]; } && ! told || { failure "without a fault: exit status $wanted: $*"; return; }
-    n=$(cat count)
-    [ "$n" -gt 0 ] || return # this command makes no such call
+    cp count counts
     if [ "$file" = - ]; then cp out expected; else cp -r "$file" expected; fi
+    for what in $kinds; do
+        if [ "$what" = memory ]; then n=$(cat counts); else n=$(sed -n "s/^${what%:*} //p" counts); fi
+        [ "$n" = 0 ] || faults "$@" # else the command makes no such call
+    done
+}
+
+# faults ARGUMENTS…: those of kind $what, of $n, in the command of `check`.
+faults() {
+    local at status before said
     for at in $(places "$n"); do
         [ "${what/ */}/$at" != mmap:ENOMEM/1 ] || continue # the loader's own first mapping: glibc crashes before main
         [ ! -e "$file" ] && [ ! -e "$file.labels" ] || rm -rf -- "$file" "$file.labels" # label keeps what it has for --resume
@@ -211,13 +222,16 @@ kim_commands() {
 
 # Seconds of processor time a run: only where memory or writing fails, at few places. What they read, all other commands read.
 slow_commands() {
-    [[ $1 =~ ^(memory|write) ]] || [ "$limit" = all ] || return
-    local limit=$([ "$limit" = all ] && echo all || echo 4)
-    check "$1" report bench.json bench example --n-calls 2 --n-trajectory-steps 2 -o bench.json
-    check "$1" report bench.json bench run aspirin --n-calls 2 -o bench.json
+    local kinds=$1
+    if [ "$limit" != all ]; then
+        local limit=4
+        [ "$kinds" = memory ] || kinds=write:ENOSPC
+    fi
+    check "$kinds" report bench.json bench example --n-calls 2 --n-trajectory-steps 2 -o bench.json
+    check "$kinds" report bench.json bench run aspirin --n-calls 2 -o bench.json
 }
 
-commands() { # KIND
+commands() { # KINDS
     check "$1" same new.safetensors new --arch painn --features 8 --layers 1 --elements H,O -o new.safetensors
     check "$1" same new.safetensors new --arch ani --members 1 --hidden 4,4,4 --elements H,O -o new.safetensors
     check "$1" any - info model.safetensors
@@ -327,7 +341,7 @@ elif [ "$kind" = kills ]; then
     "$mlff" sample model.safetensors --system h2o --n-samples 3000 --methods rattle --no-relax --oversample 1 --device cpu -o many.extxyz >/dev/null 2>&1 || exit 1
     killed 0 many.labels label model.safetensors many.extxyz --device cpu -o many.labels --resume
 else
-    for call in open:EMFILE read:EIO write:ENOSPC fsync:EIO rename:EIO mmap:ENOMEM ftruncate:EIO; do commands $call; done
+    commands "open:EMFILE read:EIO write:ENOSPC fsync:EIO rename:EIO mmap:ENOMEM ftruncate:EIO"
 fi
 echo "$kind: $n_faults faults injected, $n_good without effect on the result, $n_failures failures"
 [ $n_failures = 0 ] || exit 1
