@@ -88,6 +88,9 @@ MLFF_API mlff_status mlff_verdict_create_kept(const mlff_model *student, const m
                                               const mlff_dataset *test, const mlff_system *start,
                                               const mlff_verdict_options *options, const char *kept, const char *origin,
                                               mlff_verdict **verdict_out);
+/* For a verdict of mlff_verdict_create_kept that is complete and saved: removes the bars of its `origin` from the file `kept`. Those of
+ * other origins stay there; without any the file is removed. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, MLFF_ERR_USAGE. */
+MLFF_API mlff_status mlff_verdict_kept_finish(const mlff_verdict *verdict);
 MLFF_API void mlff_verdict_destroy(mlff_verdict *verdict);
 /* The bars. Borrowed until the verdict is destroyed. */
 MLFF_API const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_out);

@@ -228,6 +228,13 @@ test_interrupt_before_end() {
     interrupted $judge --hot 100000
     says '; kept: [0-9]+ bars in judged-partial.json; the same command goes on behind those in judged.json.parts$' err
     sed -i 's/"text": "/&of before, /' judged.json.parts
+    # A whole verdict of another student, which measures the same bars, leaves them.
+    # shellcheck disable=SC2086
+    "$mlff" ${judge/ethanol/organic-small} --hot 0.001 >out 2>err
+    says 'judged.json.parts keeps bars of another student or teacher' err
+    ! grep 'of before' out || fail "bars of another student"
+    is "$(value judged.json student)" organic-small "the student of the verdict"
+    is "$(grep -c . judged.json.parts) $(grep -c '"part": "nve".*of before' judged.json.parts)" "1 1" "bars of a verdict that is not finished"
     # shellcheck disable=SC2086
     "$mlff" $judge --hot 0.001 >out 2>err
     says '^bars in judged.json.parts of the same student' && says '^stability.nve .*of before, ' && says '^stability.hot '

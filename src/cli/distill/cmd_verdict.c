@@ -217,9 +217,12 @@ static int run_verdict(cli_arguments *arguments)
     MLFF_TRY(status);
     cli_progress_clear();
     if (output) exit_status = cli_exit(mlff_verdict_save(verdict, output));
-    if (*parts && exit_status == CLI_GOOD)
-        unlink(parts);
-    else if (*parts && access(parts, F_OK) == 0)
+    if (*parts && exit_status == CLI_GOOD) {
+        exit_status = cli_exit(mlff_verdict_kept_finish(verdict));
+        if (exit_status == CLI_GOOD && access(parts, F_OK) == 0)
+            cli_say("%s keeps bars of another student or teacher, whose verdict is not finished; remove it if it is not wanted",
+                    parts);
+    } else if (*parts && access(parts, F_OK) == 0)
         cli_say("bars of speed and dynamics are kept in %s: the same command goes on behind them", parts);
     print_bars(verdict, false);
     passed = mlff_verdict_passed(verdict);
@@ -247,7 +250,8 @@ const cli_command verdict_command = {
         "not.\n"
         "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json. Those of speed and dynamics are also "
         "in\n"
-        "NAME.json.parts until the verdict is written: the same command goes on behind them.",
+        "NAME.json.parts until the verdict is written: the same command goes on behind them, also after a verdict of another\n"
+        "student.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
                 "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0\n"
                 "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",

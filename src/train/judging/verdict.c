@@ -438,6 +438,13 @@ done:
     return status;
 }
 
+mlff_status mlff_verdict_kept_finish(const mlff_verdict *verdict)
+{
+    if (!verdict || !verdict->kept)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_kept_finish: the verdict is not of mlff_verdict_create_kept");
+    return verdict_kept_finish(verdict->kept);
+}
+
 mlff_status verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
                            const mlff_system *start, const mlff_verdict_options *options, verdict_kept *kept,
                            mlff_verdict **verdict_out)

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // verdict_kept.c: bars that were measured before a verdict was interrupted, in a file of one JSON object a line.
 //
-//   {"part": "nve", "system": 0, "key": SHA-256 of all that its bars depend on, "bars": [...], "curves": [...], "times": [...]}
+//   {"part": "nve", "system": 0, "origin": SHA-256, "key": SHA-256 of all that its bars depend on, "bars": [...], "curves": [...],
+//    "times": [...]}
 //
-// A part whose key is not that of the file, or which is not readable, is measured. Numbers are written so that they read back to the same
-// bits.
+// A part whose key is not that of the file, or which is not readable, is measured. A part of another origin, which is of another student
+// or teacher, stays in the file until the verdict of that origin is complete. Numbers are written so that they read back to the same bits.
 #include "verdict_kept.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -26,7 +28,7 @@ typedef struct kept_part {
 
 struct verdict_kept {
     char *path, *origin;
-    char build[SHA256_TEXT_BYTES];
+    char origin_hash[SHA256_TEXT_BYTES], build[SHA256_TEXT_BYTES];
     kept_part *parts; // [n]
     size_t n, capacity;
     size_t file_bytes; // that it had
@@ -69,6 +71,16 @@ done:
     return status;
 }
 
+static void hash_text(const char *text, char hash_out[SHA256_TEXT_BYTES])
+{
+    unsigned char digest[SHA256_BYTES];
+    sha256 hash;
+    sha256_begin(&hash);
+    sha256_add(&hash, text, strlen(text));
+    sha256_end(&hash, digest);
+    sha256_text(digest, hash_out);
+}
+
 mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device device, verdict_kept **kept_out)
 {
     mlff_status status = MLFF_OK;
@@ -79,6 +91,7 @@ mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device 
     kept->path = base_strdup(path);
     kept->origin = base_strdup(origin);
     if (!kept->path || !kept->origin) MLFF_TRY(MLFF_ERR_MEMORY);
+    hash_text(origin, kept->origin_hash);
     device_code_hash(device, kept->build);
     if (access(path, F_OK) == 0) MLFF_TRY(base_read_file(path, MOST_BYTES, &text, &length));
     kept->file_bytes = length;
@@ -300,12 +313,20 @@ static void add_part(base_text *text, const mlff_verdict *verdict, counts before
     }
 }
 
-static void begin_line(base_text *text, const char *name, int system, const char *key)
+static void begin_line(base_text *text, const verdict_kept *kept, const char *name, int system, const char *key)
 {
     base_text_add(text, "{");
     record_text(text, true, "part", name);
     record_integer(text, false, "system", system);
+    record_text(text, false, "origin", kept->origin_hash);
     record_text(text, false, "key", key);
+}
+
+// A part without an origin is of a build before there were any, whose keys no verdict has any more.
+static bool is_own(const verdict_kept *kept, const kept_part *part)
+{
+    const char *origin = text_of(part->json, "origin");
+    return !origin || strcmp(origin, kept->origin_hash) == 0;
 }
 
 // Removes lines of a part, and of runs of a comparison once this is a part itself.
@@ -313,7 +334,7 @@ static void remove_parts(verdict_kept *kept, const char *name, int system)
 {
     size_t n = 0;
     for (size_t k = 0; k < kept->n; k++) {
-        if (is_part(&kept->parts[k], name, system))
+        if (is_own(kept, &kept->parts[k]) && is_part(&kept->parts[k], name, system))
             part_free(&kept->parts[k]);
         else
             kept->parts[n++] = kept->parts[k];
@@ -340,6 +361,22 @@ static mlff_status end_line(verdict_kept *kept, base_text *line, const char *nam
 done:
     base_text_free(line);
     base_text_free(&all);
+    return status;
+}
+
+mlff_status verdict_kept_finish(const verdict_kept *kept)
+{
+    mlff_status status = MLFF_OK;
+    base_text others = {0};
+    for (size_t k = 0; k < kept->n; k++)
+        if (!is_own(kept, &kept->parts[k])) base_text_add(&others, "%s\n", kept->parts[k].line);
+    MLFF_TRY(others.status);
+    if (others.length > 0)
+        status = base_text_write(&others, kept->path);
+    else if (unlink(kept->path) != 0 && errno != ENOENT)
+        status = mlff_fail(MLFF_ERR_IO, "%s: %s", kept->path, strerror(errno));
+done:
+    base_text_free(&others);
     return status;
 }
 
@@ -388,7 +425,7 @@ mlff_status verdict_measure(const verdict_run *run, enum verdict_part part, mlff
         run_name(k, name);
         remove_parts(verdict->kept, name, run->system);
     }
-    begin_line(&line, part_names[part], run->system, key);
+    begin_line(&line, verdict->kept, part_names[part], run->system, key);
     add_part(&line, verdict, before);
     MLFF_TRY(end_line(verdict->kept, &line, part_names[part], run->system));
 done:
@@ -415,7 +452,7 @@ mlff_status verdict_keep_run(const verdict_run *run, int k, const verdict_values
     if (!run->verdict->kept) return MLFF_OK;
     run_name(k, name);
     MLFF_TRY(key_of(run, VERDICT_COMPARE, key));
-    begin_line(&line, name, run->system, key);
+    begin_line(&line, run->verdict->kept, name, run->system, key);
     for (int v = 0; v < n; v++) add_numbers(&line, values[v].name, values[v].values, values[v].n);
     MLFF_TRY(end_line(run->verdict->kept, &line, name, run->system));
 done:

@@ -13,6 +13,8 @@ enum verdict_part { VERDICT_SPEED, VERDICT_NVE, VERDICT_HOT, VERDICT_CORE, VERDI
 mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device device, verdict_kept **kept_out);
 /* The file is there, is not empty, and has no part of a verdict. */
 bool verdict_kept_is_foreign(const verdict_kept *kept);
+/* As mlff_verdict_kept_finish. */
+mlff_status verdict_kept_finish(const verdict_kept *kept);
 void verdict_kept_free(verdict_kept *kept);
 
 /* Adds the bars of a part: those of the file, else those that `measure` finds, which the file then has too. Fails as `measure`, and with
