@@ -99,6 +99,9 @@ void base_output_abandon(base_output *output);
 /* Creates an empty file NAME-partial.SUFFIX for NAME.SUFFIX, or NAME-partial-2.SUFFIX and so on: the first that is not there. `partial`, of
  * PATH_MAX bytes, is its name. Fails with MLFF_ERR_IO. */
 mlff_status base_partial_name(const char *path, char *partial);
+/* The same, of the names that `is_free` accepts. */
+mlff_status base_partial_name_where(const char *path, bool (*is_free)(const void *context, const char *name), const void *context,
+                                    char *partial);
 /* Ends a file that will not be whole: its first `bytes` are kept under another name, which no file has, NAME-partial.SUFFIX for
  * NAME.SUFFIX; `partial`, of PATH_MAX bytes, is that name, "" where there is nothing to keep or on failure. Fails with MLFF_ERR_IO. */
 mlff_status base_output_keep(base_output *output, int64_t bytes, char *partial);

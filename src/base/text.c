@@ -283,6 +283,12 @@ mlff_status base_output_commit(base_output *output)
 
 mlff_status base_partial_name(const char *path, char *partial)
 {
+    return base_partial_name_where(path, NULL, NULL, partial);
+}
+
+mlff_status base_partial_name_where(const char *path, bool (*is_free)(const void *context, const char *name), const void *context,
+                                    char *partial)
+{
     enum { MOST = 1000 };
     const char *dot = strrchr(name_of(path), '.'), *end = path + strlen(path);
     if (!dot || dot == name_of(path)) dot = end;
@@ -291,6 +297,7 @@ mlff_status base_partial_name(const char *path, char *partial)
         if (number > 1) snprintf(mark, sizeof mark, "-partial-%d", number);
         const size_t kept = shortened(path, (size_t)(dot - path), strlen(mark) + (size_t)(end - dot));
         if (snprintf(partial, PATH_MAX, "%.*s%s%s", (int)kept, path, mark, dot) >= PATH_MAX) break;
+        if (is_free && !is_free(context, partial)) continue;
         const int descriptor = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor >= 0) return close(descriptor) == 0 ? MLFF_OK : mlff_fail(MLFF_ERR_IO, "%s: %s", partial, strerror(errno));
         if (errno != EEXIST) return mlff_fail(MLFF_ERR_IO, "%s: %s", partial, strerror(errno));

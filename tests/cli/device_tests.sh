@@ -94,6 +94,24 @@ test_md_cuda() {
     is "$(value md.json n_steps)" 25 "steps of the profile"
     run 0 report md.json --text
     says 'all 25 steps timed by its own timer' && says 'forward/message/0' && says 'integrate'
+    # Of two GPUs each has a file; those of a run that ends early take no other file's place, be it of the second GPU alone.
+    "$mlff" new --arch painn --features 32 --layers 1 --rbf 4 --cutoff 3 --elements Si -o silicon.safetensors >/dev/null 2>err || fail "mlff new"
+    local two="md silicon.safetensors --system silicon --n-atoms 8 --every 5 --device cuda:0,1 --profile two.json"
+    export MLFF_EMULATE_DEVICES=2
+    # shellcheck disable=SC2086
+    run 0 $two --n-steps 5
+    cp two.json before.json && cp two.rank1.json before.rank1.json
+    echo mine >two-partial.rank1.json
+    ready() { grep -qE '^ +5 ' out; }
+    # shellcheck disable=SC2086
+    interrupted $two --n-steps 1000000000
+    says '; what was written is kept, the profile in two-partial-2.json$' err
+    cmp two.json before.json && cmp two.rank1.json before.rank1.json || fail "profiles of a whole run"
+    is "$(cat two-partial.rank1.json)" mine "a file that is not of this run"
+    [ ! -e two-partial.json ] || fail "a part of a profile"
+    run 0 report two-partial-2.json --text
+    says 'partial: ended after [0-9]+ of 1000000000 steps'
+    is "$(value two-partial-2.rank1.json workload.rank)" "1 of 2" "the file of the second GPU"
 }
 
 # The same on GPUs that are emulated: their number, driver and memory are settings (tests/emulate/emulate.h).

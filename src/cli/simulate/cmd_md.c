@@ -244,21 +244,31 @@ done:
     return status;
 }
 
+// Whether no file of a profile of this name is there; of several GPUs each has one.
+static bool is_free_profile(const void *context, const char *name)
+{
+    const simulation *run = context;
+    char path[PATH_MAX];
+    for (int k = 0; k == 0 || k < run->setup.n_gpus; k++)
+        if (mlff_profile_rank_path(name, k, path, sizeof path) != MLFF_OK || access(path, F_OK) == 0) return false;
+    return true;
+}
+
 // The file of --profile; of several GPUs the first one's. NAME-partial for a run that ended early where one of the files is there, which may
 // be of a whole run.
 static mlff_status name_profile(const simulation *run, char *name)
 {
-    mlff_status status = MLFF_OK;
-    char path[PATH_MAX];
-    bool is_there = false;
-    for (int k = 0; k == 0 || k < run->setup.n_gpus; k++) {
-        MLFF_TRY(mlff_profile_rank_path(run->profile, k, path, sizeof path));
-        is_there = is_there || access(path, F_OK) == 0;
-    }
-    if (run->n_done < run->n_steps && is_there && !base_is_stream(run->profile)) return base_partial_name(run->profile, name);
+    if (run->n_done < run->n_steps && !base_is_stream(run->profile) && !is_free_profile(run, run->profile))
+        return base_partial_name_where(run->profile, is_free_profile, run, name);
     snprintf(name, PATH_MAX, "%s", run->profile);
-done:
-    return status;
+    return MLFF_OK;
+}
+
+static void remove_profile(const simulation *run, const char *name)
+{
+    char path[PATH_MAX];
+    for (int k = 0; k == 0 || k < run->setup.n_gpus; k++)
+        if (mlff_profile_rank_path(name, k, path, sizeof path) == MLFF_OK) unlink(path);
 }
 
 // Also of a run that ended early: how it went until then is what one wants to see. `kept` is the name of the file, "" without one.
@@ -272,7 +282,7 @@ static mlff_status save_profile(simulation *run, char *kept)
     if (run->n_done < run->n_steps)
         snprintf(notes, sizeof notes, "partial: ended after %" PRId64 " of %" PRId64 " steps", run->n_done, run->n_steps);
     status = mlff_monitor_save(run->monitor, NULL, *notes ? notes : NULL, name);
-    if (status != MLFF_OK && strcmp(name, run->profile) != 0) unlink(name);
+    if (status != MLFF_OK && strcmp(name, run->profile) != 0) remove_profile(run, name);
     if (status != MLFF_OK) goto done;
     if (strcmp(name, "-") != 0) snprintf(kept, PATH_MAX, "%s", name);
     if (run->table) cli_print("profile: %s (mlff report %s shows it)\n", name, name);
