@@ -3,7 +3,7 @@
 if(NOT TARGET lmp_mlff)
   return()
 endif()
-foreach(name forces layouts events derivatives nve melt runs clear hybrid types exclusions deviation extrapolation profile failures hostile gpu)
+foreach(name forces layouts events derivatives nve melt runs clear hybrid types exclusions ghost_groups deviation extrapolation profile failures hostile gpu)
   add_test(NAME lammps_${name} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lammps/run.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${name})
   set_tests_properties(lammps_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 endforeach()

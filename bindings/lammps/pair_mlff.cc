@@ -188,19 +188,11 @@ void PairMlff::measure_exchanges()
     check_together(status);
 }
 
-// The group of comm_modify group, 0 for all: LAMMPS tells it to classes derived from its own alone.
-class BorderGroup : public Comm {
-public:
-    static int of(const Comm *comm) { return comm->*(&BorderGroup::bordergroup); }
-};
-
 void PairMlff::init_style()
 {
     if (!model) refuse("pair_style mlff: pair_coeff * * MODEL SPECIES is missing");
     if (!force->newton_pair) refuse("pair_style mlff needs newton on: forces on ghost atoms go to their owners");
     if (atom->tag_enable == 0) refuse("pair_style mlff needs atom IDs");
-    if (BorderGroup::of(comm) != 0 && comm->nprocs > 1)
-        refuse("pair_style mlff: comm_modify group leaves ghost atoms of the model out; remove it (comm_modify group all)");
     const std::string units = update->unit_style;
     if (units == "metal")
         energy_unit = 1;
@@ -273,6 +265,24 @@ void PairMlff::find_ghosts()
     else
         comm->forward_comm_pair(this);
     ghosts_known = true;
+}
+
+// The group of comm_modify group, 0 for all: LAMMPS tells it to classes derived from its own alone.
+class BorderGroup : public Comm {
+public:
+    static int of(const Comm *comm) { return comm->*(&BorderGroup::bordergroup); }
+};
+
+// With comm_modify group only the first `nfirst` atoms of a rank, which are the group's, become ghosts of others: an atom of the model behind
+// them would be missing there. Called by all ranks.
+void PairMlff::check_ghost_group()
+{
+    int missing = 0;
+    for (int i = atom->nfirst; i < atom->nlocal && !missing; i++) missing = seen(i);
+    MPI_Allreduce(MPI_IN_PLACE, &missing, 1, MPI_INT, MPI_MAX, world);
+    if (missing)
+        refuse("pair_style mlff: comm_modify group leaves ghost atoms of the model out; its group must have every atom whose type has an "
+               "element, or remove it (comm_modify group all)");
 }
 
 // Whether an atom of any rank has got or lost its element since `find_ghosts`: types may change while LAMMPS's list holds (fix
@@ -403,6 +413,8 @@ mlff_status PairMlff::step_hook(void *pair)
     const int64_t begin = rank_profile_begin(self->profile);
     const bool new_ghosts = self->neighbor->ago == 0 || !self->ghosts_known || self->rows_changed(); // the same on all ranks
     if (new_ghosts) self->find_ghosts();
+    const bool may_change = self->has_null_types || self->hidden_groups; // types and groups, while LAMMPS's list holds
+    if ((new_ghosts || may_change) && self->comm->nprocs > 1 && BorderGroup::of(self->comm) != 0) self->check_ghost_group();
     self->gather(new_ghosts);
     if (new_ghosts && self->exchanger) self->plan_exchange();
     rank_profile_add(self->profile, RANK_GATHER, begin);

@@ -71,6 +71,7 @@ class PairMlff : public Pair
     bool seen(int atom) const;
     void find_ghosts();
     bool rows_changed() const;
+    void check_ghost_group();
     void map_rows();
     void gather(bool new_ghosts);
     int n_plain() const;

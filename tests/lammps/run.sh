@@ -189,6 +189,42 @@ test_exclusions() {
     done
 }
 
+# comm_modify group: with a group of all atoms of the model the result is that without it, on any number of ranks; where an atom of the model
+# is not in the group, also later, ghosts would be missing and the energy wrong without a word, and it is refused.
+test_ghost_groups() {
+    models
+    local ranks tiles model line
+    python3 "$systems" make water 3 || fail "systems.py"
+    for model in water ani; do # with an exchange of rows and without
+        for ranks in 1 2 4; do
+            [ $ranks = 4 ] && tiles=yes || tiles=no
+            lammps $ranks ghosts.in -var model $model.safetensors -var tiled $tiles
+            python3 - <<'END' || fail "$model, $ranks ranks, tiled $tiles: $(cat energies.txt)"
+import sys
+without, grouped = ([float(x) for x in line.split()] for line in open("energies.txt"))
+# 1e-11 of them: sums in another order
+sys.exit(not (len(without) == 4 and all(abs(a - b) <= 1e-11 * abs(a) for a, b in zip(without, grouped))))
+END
+        done
+        sed 's/^group model .*/group model type 1/' "$here/ghosts.in" >part.in
+        lacks_ghosts part.in $model
+        # A type that gets an element: in the next run, and between two of LAMMPS's lists.
+        for line in 'run 0' 'run 1 pre no'; do
+            { cat "$here/ghosts.in" && printf '%s\n' 'set atom 73 type 2' "$line"; } >later.in
+            lacks_ghosts later.in $model
+            [ "$(wc -l <energies.txt)" = 2 ] || fail "not the last run was refused: $line"
+        done
+    done
+    { cat part.in && printf '%s\n' 'comm_modify group all' 'run 0'; } >all.in
+    sed -i '/^comm_modify group model/d' all.in
+    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in all.in -var model ani.safetensors >out 2>err </dev/null || fail "comm_modify group all"
+}
+
+lacks_ghosts() { # INPUT MODEL
+    rm -f energies.txt
+    input=$work/$1 fails once 'comm_modify group leaves ghost atoms .*must have every atom.*remove it' -var model "$2.safetensors"
+}
+
 energies() { # of the steps of log.lammps
     awk '$1 ~ /^[0-9]+$/ && $2 ~ /[.]/ && NF == 2 { print $2 }' log.lammps
 }
@@ -270,12 +306,6 @@ test_failures() {
     MLFF_DEVICE=tpu fails once 'device "tpu" is not known' -var model silicon.safetensors -var precision float32
     sed 's/ani.safetensors/silicon.safetensors/' "$here/deviation.in" >deviation.in
     input=$work/deviation.in fails once 'the model is not an ensemble' -var model silicon.safetensors
-    # Ghosts of other atoms would be missing, and the energy wrong without a word.
-    sed 's/^pair_style/group some id 1:5\natom_modify first some\ncomm_modify group some\n&/' "$here/forces.in" >ghosts.in
-    input=$work/ghosts.in fails once 'comm_modify group leaves ghost atoms .*remove it' -var model silicon.safetensors -var precision float64
-    sed 's/^pair_style/comm_modify group all\n&/' ghosts.in >all.in
-    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in all.in -var model silicon.safetensors -var precision float64 >out 2>err </dev/null ||
-        fail "comm_modify group all"
     python3 - <<'END'
 lines = open("system.data").read().split("\n")
 at = lines.index("Atoms # atomic") + 2
