@@ -343,6 +343,42 @@ static void test_unknown_keys_are_passed_over(void **state)
     mlff_profile_destroy(profile);
 }
 
+// Files of earlier builds have advice that says by what a stage is bound, measured or not. What the numbers show is said in its place; a
+// callable's own text stays.
+static void test_unmeasured_bounds_are_left_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *advice, *bound_ms, *told;
+    } cases[] = {
+        {"the sum over pairs of products of features, bound by memory traffic per pair. A smaller cutoff costs less", "0",
+         "(1 ms): the sum over pairs of products of features. A smaller cutoff"},
+        {"the sum over pairs of products of features, bound by memory traffic per pair. A smaller cutoff costs less", "0.9",
+         "(1 ms), bound by arithmetic (90 % of the measured limit): the sum over pairs of products of features. A smaller"},
+        {"matrix products for each edge, bound by arithmetic: 95 % of a step. Its cost is proportional to the number of edges",
+         "0.2", "(1 ms), at 20 % of the measured limit of arithmetic: matrix products for each edge. Its cost"},
+        {"means over systems and small networks, bound by arithmetic", "0",
+         "(1 ms): means over systems and small networks. Upper"},
+        {"a loop of my own, bound by memory. Unroll it", "0", "(1 ms): a loop of my own, bound by memory. Unroll it"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char stages[600];
+        mlff_profile *profile;
+        snprintf(stages, sizeof stages,
+                 "\"notes\":\"\",\"stages\":[{\"name\":\"message\",\"phase\":\"forward\",\"layer\":-1,\"mean_ms\":1,\"median_"
+                 "ms\":1,\"bound_"
+                 "ms\":%s,"
+                 "\"advice\":\"%s\"},{\"name\":\"rest\",\"mean_ms\":1,\"median_ms\":1}]",
+                 cases[k].bound_ms, cases[k].advice);
+        assert_ok(parse_text(changed("\"notes\":\"\"", stages), &profile));
+        int n;
+        const char *const *texts = mlff_profile_recommendations(profile, &n);
+        assert_true(n > 0);
+        if (!synthetic_recommended(profile, cases[k].told)) fail_msg("case %zu: no \"%s\" in \"%s\"", k, cases[k].told, texts[0]);
+        mlff_profile_destroy(profile);
+    }
+}
+
 // A report of ours, with all that is in one, cut at some 500 places: an error each time, and never a crash.
 static void test_cut_report(void **state)
 {
@@ -557,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_long_run_says_it_is_thinned),
         cmocka_unit_test(test_contract_alone_is_enough),
         cmocka_unit_test(test_missing_keys),
+        cmocka_unit_test(test_unmeasured_bounds_are_left_out),
         cmocka_unit_test(test_wrong_values),
         cmocka_unit_test(test_unknown_keys_are_passed_over),
         cmocka_unit_test(test_cut_report),

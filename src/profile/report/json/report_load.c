@@ -217,6 +217,29 @@ static mlff_status read_blocks(const loader *l, profile_stage *row)
     return status;
 }
 
+// The advice of earlier builds said by what a stage is bound, whether or not a limit was measured. This clause is left out; from the numbers
+// the same is derived again where they show it. Other texts, which may be a callable's own, stay as they are.
+static void drop_unmeasured_bound(char *advice)
+{
+    static const char *const described[] = {"matrix products of every member for each atom",
+                                            "matrix products for each edge",
+                                            "matrix products for each atom",
+                                            "matrix products over atoms",
+                                            "means over systems and small networks",
+                                            "a small network for each atom",
+                                            "the sum over pairs of products of features",
+                                            "one pass over all pairs",
+                                            "pair gradients summed into forces"};
+    static const char claim[] = ", bound by ";
+    for (size_t k = 0; k < sizeof described / sizeof *described; k++) {
+        const size_t n = strlen(described[k]);
+        if (strncmp(advice, described[k], n) != 0 || strncmp(advice + n, claim, sizeof claim - 1) != 0) continue;
+        const char *end = advice + n + strcspn(advice + n, ".");
+        memmove(advice + n, end, strlen(end) + 1);
+        return;
+    }
+}
+
 static mlff_status read_stage(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -230,6 +253,7 @@ static mlff_status read_stage(const loader *l, mlff_profile *profile)
     MLFF_TRY(member_text(l, "phase", MAY_BE_NULL, &phase));
     MLFF_TRY(member_text(l, "includes", MAY_BE_NULL, &includes));
     MLFF_TRY(member_text(l, "advice", MAY_BE_NULL, &advice));
+    drop_unmeasured_bound(advice);
     MLFF_TRY(member_integer(l, "layer", 0, -1, 1000000, &layer));
     MLFF_TRY(member_number(l, "mean_ms", REQUIRED | MAY_BE_NEGATIVE, &time.mean));
     MLFF_TRY(member_number(l, "median_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.median));
