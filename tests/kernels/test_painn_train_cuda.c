@@ -115,10 +115,10 @@ static void add_more_ethanols(train_frames *frames)
     add_ethanols_of_multiprocessors(frames, 38);
 }
 
-// For the products of large batches; on a GPU so many that not all blocks run at once, which is too slow for the emulated one.
+// For the products of large batches: so many that not all blocks run at once.
 static void add_most_ethanols(train_frames *frames)
 {
-    add_ethanols_of_multiprocessors(frames, getenv("MLFF_CUDA_PLUGIN") ? 38 : 130);
+    add_ethanols_of_multiprocessors(frames, 130);
 }
 
 static void add_large_structure(train_frames *frames)
@@ -140,7 +140,21 @@ static void add_large_last(train_frames *frames)
     add_large_structure(frames);
 }
 
-static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
+// Of TF32 against float32, with the same weights; NULL: the model's.
+static void check_tf32(const mlff_model *model, const train_set *set, const double *weights, const double *gradient)
+{
+    train_backend *backend = gpu_backend(model, MLFF_TF32);
+    double loss;
+    if (weights) assert_ok(backend->set(backend, TRAIN_WEIGHTS, weights));
+    double *in_tf32 = train_support_gradient(backend, set, &all_terms, &loss);
+    const double error = train_support_error(in_tf32, gradient, (size_t)backend->layout.n_parameters);
+    printf("TF32, %d structures: relative error of the gradient %.1e\n", (int)set->n_frames, error);
+    assert_true(error > 1e-6 && error < 2e-2);
+    free(in_tf32);
+    backend->destroy(backend);
+}
+
+static void check_gradients(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned, bool also_tf32)
 {
     mlff_model *model = model_of(s);
     train_backend *reference = train_support_backend(model, MLFF_FLOAT64, 1, NULL), *backend = gpu_backend(model, MLFF_FLOAT32);
@@ -160,6 +174,7 @@ static void check_gradient(const setting *s, void (*fill)(train_frames *frames),
     assert_true(fabs(loss - expected_loss) <= 2e-6 * expected_loss);
     train_support_check_tensors(s->name, &backend->layout, gradient, expected, fmax(2e-5, 40 * sensitivity));
     assert_true(error <= (well_conditioned ? TOLERANCE : fmax(TOLERANCE, 8 * sensitivity)));
+    if (also_tf32) check_tf32(model, set, weights, gradient);
     free(gradient);
     free(expected);
     free(weights);
@@ -168,6 +183,11 @@ static void check_gradient(const setting *s, void (*fill)(train_frames *frames),
     backend->destroy(backend);
     reference->destroy(reference);
     mlff_model_destroy(model);
+}
+
+static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
+{
+    check_gradients(s, fill, well_conditioned, false);
 }
 
 static void test_gradient(void **state)
@@ -253,7 +273,7 @@ static void test_gradient_of_large_batches(void **state)
     (void)state;
     if (!have_gpu()) return;
     check_gradient(&settings[1], add_more_ethanols, true);
-    check_gradient(&settings[3], add_more_ethanols, true);
+    check_gradients(&settings[3], add_more_ethanols, true, true);
 }
 
 static void test_gradient_of_two_branches(void **state)
@@ -265,25 +285,20 @@ static void test_gradient_of_two_branches(void **state)
     check_gradient(&settings[0], add_large_last, false);
 }
 
-// Of TF32 against float32, as in small batches.
-static void test_tf32_of_large_batches(void **state)
+// TF32 where not all blocks run at once; too slow for the emulated GPU, which has it in test_gradient_of_large_batches.
+static void test_tf32_of_largest_batches(void **state)
 {
     (void)state;
-    if (!have_gpu()) return;
+    if (!have_gpu() || gpu_is_emulated()) return;
     mlff_model *model = model_of(&settings[3]);
     train_frames frames = {0};
     add_most_ethanols(&frames);
     train_set *set = train_frames_set(&frames, model);
-    train_backend *backends[2] = {gpu_backend(model, MLFF_FLOAT32), gpu_backend(model, MLFF_TF32)};
-    double *gradients[2], losses[2];
-    for (int b = 0; b < 2; b++) gradients[b] = train_support_gradient(backends[b], set, &all_terms, &losses[b]);
-    double error = train_support_error(gradients[1], gradients[0], (size_t)backends[0]->layout.n_parameters);
-    printf("TF32, %d structures: relative error of the gradient %.1e\n", (int)set->n_frames, error);
-    assert_true(error > 1e-6 && error < 2e-2);
-    for (int b = 0; b < 2; b++) {
-        free(gradients[b]);
-        backends[b]->destroy(backends[b]);
-    }
+    train_backend *backend = gpu_backend(model, MLFF_FLOAT32);
+    double loss, *gradient = train_support_gradient(backend, set, &all_terms, &loss);
+    check_tf32(model, set, NULL, gradient);
+    free(gradient);
+    backend->destroy(backend);
     train_set_free(set);
     train_frames_free(&frames);
     mlff_model_destroy(model);
@@ -531,7 +546,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_gradient_of_large_batches),
         cmocka_unit_test(test_gradient_of_two_branches),
-        cmocka_unit_test(test_tf32_of_large_batches),
+        cmocka_unit_test(test_tf32_of_largest_batches),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_bits_and_allocations),
         cmocka_unit_test(test_not_finite_and_tf32),
