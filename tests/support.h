@@ -84,7 +84,7 @@ typedef struct support_results {
     mlff_results r;
 } support_results;
 
-SUPPORT support_results support_compute(mlff_evaluator *evaluator, const mlff_batch *batch)
+SUPPORT support_results support_results_for(const mlff_batch *batch)
 {
     support_results s = {.n_systems = batch->n_systems, .n_atoms = batch->first_atom[batch->n_systems]};
     s.r.energies = calloc((size_t)s.n_systems, sizeof(double));
@@ -92,6 +92,12 @@ SUPPORT support_results support_compute(mlff_evaluator *evaluator, const mlff_ba
     s.r.forces = calloc((size_t)s.n_atoms * 3, sizeof(double));
     s.r.stresses = calloc((size_t)s.n_systems * 6, sizeof(double));
     s.r.virials = calloc((size_t)s.n_systems * 9, sizeof(double));
+    return s;
+}
+
+SUPPORT support_results support_compute(mlff_evaluator *evaluator, const mlff_batch *batch)
+{
+    support_results s = support_results_for(batch);
     assert_ok(mlff_evaluator_compute(evaluator, batch, &s.r));
     return s;
 }

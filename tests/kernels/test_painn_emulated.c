@@ -136,18 +136,25 @@ static support_results reference_of(const mlff_model *model, const mlff_batch *b
     return expected;
 }
 
+// For the results of a step: NaN, as every element must be written.
+static support_results unwritten(const mlff_batch *batch)
+{
+    support_results s = support_results_for(batch);
+    double *arrays[] = {s.r.energies, s.r.atom_energies, s.r.forces, s.r.virials};
+    const size_t n_systems = (size_t)s.n_systems, n = (size_t)s.n_atoms, lengths[] = {n_systems, n, 3 * n, 9 * n_systems};
+    for (int k = 0; k < 4; k++)
+        for (size_t i = 0; i < lengths[k]; i++) arrays[k][i] = NAN;
+    return s;
+}
+
 static void check(const mlff_model *model, const mlff_batch *batch, const gpu_plan *shape, int cells_on_device, double tolerance,
                   const char *what)
 {
     gpu_report report = {0};
-    support_results expected = reference_of(model, batch), got = reference_of(model, batch);
+    support_results expected = reference_of(model, batch), got = unwritten(batch);
     size_t n = (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
     double size = 0;
     for (size_t i = 0; i < n; i++) size += fabs(expected.r.atom_energies[i]);
-    double *arrays[] = {got.r.energies, got.r.atom_energies, got.r.forces, got.r.virials};
-    size_t lengths[] = {s, n, 3 * n, 9 * s};
-    for (int k = 0; k < 4; k++)
-        for (size_t i = 0; i < lengths[k]; i++) arrays[k][i] = NAN; // every element must be written
     run_step(model, batch, shape, PAINN_GPU_SPLIT_HALVES, cells_on_device, &got, &report);
     double df = support_difference(got.r.forces, expected.r.forces, 3 * n), force = rms(expected.r.forces, 3 * n);
     double de = support_difference(got.r.energies, expected.r.energies, s),
@@ -158,7 +165,7 @@ static void check(const mlff_model *model, const mlff_batch *batch, const gpu_pl
             "%s: flags %d, forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e",
             what, report.flags, df, force, de, size, da, dv, virial);
     // Without virials small systems' energies are summed concurrently with the forces: the same bits.
-    support_results without = reference_of(model, batch), all = without;
+    support_results without = unwritten(batch), all = without;
     without.r.virials = without.r.stresses = NULL;
     run_step(model, batch, shape, PAINN_GPU_SPLIT_HALVES, cells_on_device, &without, &report);
     assert_memory_equal(without.r.energies, got.r.energies, s * sizeof(double));
@@ -277,7 +284,7 @@ static void test_layers(void **state)
         check(n == 12 ? flat : model, &part, &doubled, 0, 5e-6, "two tiles a cluster");
         if (n <= 8) continue;
         check(model, &part, &two, 0, 5e-6, "two tiles a cluster of 16 blocks");
-        support_results a = reference_of(model, &part), b = reference_of(model, &part);
+        support_results a = unwritten(&part), b = unwritten(&part);
         gpu_report report = {0};
         for (int numbers = PAINN_GPU_SPLIT_HALVES; numbers <= PAINN_GPU_BFLOATS; numbers++) {
             run_step(model, &part, &one, numbers, 0, &a, &report);
@@ -333,7 +340,7 @@ static void test_fast_modes(void **state)
     for (int numbers = PAINN_GPU_HALVES; numbers <= PAINN_GPU_BFLOATS; numbers++)
         for (int k = SUPPORT_SANITIZED ? 3 : 0; k < (SUPPORT_SANITIZED ? 4 : 7); k++) {
             const mlff_model *of = k < 5 ? model : narrow;
-            support_results expected = reference_of(of, &m.batch), got = reference_of(of, &m.batch);
+            support_results expected = reference_of(of, &m.batch), got = unwritten(&m.batch);
             gpu_report report = {0};
             run_step(of, &m.batch, &shapes[k % 5], numbers, 0, &got, &report);
             for (int i = 0; i < 75; i++) got.r.forces[i] -= expected.r.forces[i];
@@ -442,7 +449,7 @@ static void test_cell_list(void **state)
     mlff_model *model = untrained(32, 1, "gaussian");
     boxes b;
     make_boxes(&b);
-    support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
+    support_results expected = unwritten(&b.batch), got = unwritten(&b.batch);
     size_t n = (size_t)b.first_atom[5];
     rig of_cell_list = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64),
         of_all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64);
@@ -521,7 +528,7 @@ static void test_rows(void **state)
                            .cells = b.cells,
                            .periodic = b.periodic};
     const size_t n = (size_t)b.first_atom[5];
-    support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
+    support_results expected = unwritten(&b.batch), got = unwritten(&b.batch);
     rig all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 1040);
     gpu_report reports[3] = {{0}};
     run_rig(&all, &b.batch, &plans[0], 0, &expected, &reports[2]);
@@ -551,7 +558,7 @@ static void test_rows(void **state)
                                 .cells = b.cells + 9 * s,
                                 .periodic = b.periodic + 3 * s};
         const gpu_plan together = {.tile = 16, .fused_search = GPU_FUSED_ATOMS + 16};
-        support_results results = reference_of(model, &own);
+        support_results results = unwritten(&own);
         rig by_block = make_rig(model, m, 1, PAINN_GPU_SPLIT_HALVES, 112);
         run_rig(&by_block, &own, &together, s % 2, &results, &reports[0]);
         assert_int_equal(reports[0].flags, 0);
@@ -602,7 +609,7 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &short_pairs;
     check(model, &m.batch, &cell_list, 0, 5e-6, "given pairs, of few neighbors");
     // One of them without its reverse.
-    support_results all = reference_of(model, &m.batch), out = all;
+    support_results all = unwritten(&m.batch), out = all;
     gpu_report report = {0};
     out.r.virials = out.r.stresses = NULL;
     for (int p = short_pairs.first[3]; p < short_pairs.first[4]; p++) ((int32_t *)(uintptr_t)short_pairs.neighbor)[p] = 4;
@@ -634,7 +641,7 @@ static void test_reports(void **state)
     mlff_model *model = untrained(64, 1, "gaussian");
     molecules m;
     make_molecules(&m);
-    support_results out = reference_of(model, &m.batch);
+    support_results out = unwritten(&m.batch);
     gpu_report report = {0};
     m.positions[7] = NAN;
     run_step(model, &m.batch, &plan, PAINN_GPU_SPLIT_HALVES, 0, &out, &report);
