@@ -102,7 +102,7 @@ class Teachers(unittest.TestCase):
         self.assertEqual(MDProfileResult.load_json(folder / "untrained_profile.json").data["trajectory"], "md")
 
     def test_all(self):
-        done, folder = self.profile("all", "--compare-all", "--n-atoms", "6", "--random-weights")
+        done, folder = self.profile("all", "--compare-all", "--n-atoms", "3", "--random-weights")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(MDProfileResult.load_json(folder / "comparison_water.json").n_steps)
         self.assertNotIn("left out: orb", done.stderr)  # it runs without orb_models
