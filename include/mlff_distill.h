@@ -88,6 +88,8 @@ MLFF_API mlff_status mlff_verdict_create_kept(const mlff_model *student, const m
                                               const mlff_dataset *test, const mlff_system *start,
                                               const mlff_verdict_options *options, const char *kept, const char *origin,
                                               mlff_verdict **verdict_out);
+/* 1: the file `kept` of mlff_verdict_create_kept has bars of this verdict, or runs beside its teacher, behind which the same call goes on. */
+MLFF_API int mlff_verdict_is_kept(const mlff_verdict *verdict);
 /* For a verdict of mlff_verdict_create_kept that is complete and saved: removes the bars of its `origin` from the file `kept`. Those of
  * other origins stay there; without any the file is removed. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_verdict_kept_finish(const mlff_verdict *verdict);

@@ -235,6 +235,10 @@ test_interrupt_before_end() {
     ! grep 'of before' out || fail "bars of another student"
     is "$(value judged.json student)" organic-small "the student of the verdict"
     is "$(grep -c . judged.json.parts) $(grep -c '"part": "nve".*of before' judged.json.parts)" "1 1" "bars of a verdict that is not finished"
+    # One that ends before its first bar of dynamics has none of its own there.
+    ready() { sleep 0.7; }
+    interrupted verdict ethanol-large --test test-labels.extxyz --nve 100000 --hot 0 --compare 0 --min-speed 0 --device cpu --threads 1 -o judged.json
+    says '; kept: 2 bars in judged-partial-2.json; the same command measures them again$' err
     # shellcheck disable=SC2086
     "$mlff" $judge --hot 0.001 >out 2>err
     says '^bars in judged.json.parts of the same student' && says '^stability.nve .*of before, ' && says '^stability.hot '

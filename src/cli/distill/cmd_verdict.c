@@ -135,9 +135,9 @@ static mlff_status keep_bars(const mlff_verdict *verdict, const char *output, co
         return mlff_fail(cause, "%s; the bars before it are shown, and not kept: %s", kept.error, mlff_last_error());
     snprintf(what, sizeof what, "%d bar%s", n, base_plural(n));
     cli_kept_thing(&kept, partial, what);
-    snprintf(remedy, sizeof remedy, "the same command %s%s",
-             access(parts, F_OK) == 0 ? "goes on behind those in " : "measures them again",
-             access(parts, F_OK) == 0 ? parts : "");
+    const bool goes_on = mlff_verdict_is_kept(verdict);
+    snprintf(remedy, sizeof remedy, "the same command %s%s", goes_on ? "goes on behind those in " : "measures them again",
+             goes_on ? parts : "");
     return cli_kept_tell(&kept, remedy);
 }
 
@@ -222,7 +222,7 @@ static int run_verdict(cli_arguments *arguments)
         if (exit_status == CLI_GOOD && access(parts, F_OK) == 0)
             cli_say("%s keeps bars of another student or teacher, whose verdict is not finished; remove it if it is not wanted",
                     parts);
-    } else if (*parts && access(parts, F_OK) == 0)
+    } else if (mlff_verdict_is_kept(verdict))
         cli_say("bars of speed and dynamics are kept in %s: the same command goes on behind them", parts);
     print_bars(verdict, false);
     passed = mlff_verdict_passed(verdict);

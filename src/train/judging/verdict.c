@@ -438,6 +438,11 @@ done:
     return status;
 }
 
+int mlff_verdict_is_kept(const mlff_verdict *verdict)
+{
+    return verdict && verdict->kept && verdict_kept_in_use(verdict->kept);
+}
+
 mlff_status mlff_verdict_kept_finish(const mlff_verdict *verdict)
 {
     if (!verdict || !verdict->kept)

@@ -33,6 +33,7 @@ struct verdict_kept {
     size_t n, capacity;
     size_t file_bytes; // that it had
     bool warned;       // that it cannot be written
+    bool in_use;       // has parts of this verdict
 };
 
 static void part_free(kept_part *part)
@@ -355,13 +356,22 @@ static mlff_status end_line(verdict_kept *kept, base_text *line, const char *nam
     MLFF_TRY(status);
     for (size_t k = 0; k < kept->n; k++) base_text_add(&all, "%s\n", kept->parts[k].line);
     MLFF_TRY(all.status);
-    if (base_text_write(&all, kept->path) == MLFF_OK || kept->warned) goto done;
+    if (base_text_write(&all, kept->path) == MLFF_OK) {
+        kept->in_use = true;
+        goto done;
+    }
+    if (kept->warned) goto done;
     kept->warned = true;
     mlff_warn("%s; a verdict that is interrupted measures these bars again", mlff_last_error());
 done:
     base_text_free(line);
     base_text_free(&all);
     return status;
+}
+
+bool verdict_kept_in_use(const verdict_kept *kept)
+{
+    return kept->in_use;
 }
 
 mlff_status verdict_kept_finish(const verdict_kept *kept)
@@ -416,6 +426,7 @@ mlff_status verdict_measure(const verdict_run *run, enum verdict_part part, mlff
     const cJSON *found = find_part(verdict->kept, part_names[part], run->system, key);
     if (found && take_part(verdict, found)) {
         verdict->n_kept += verdict->n_bars - before.bars;
+        verdict->kept->in_use = true;
         goto done;
     }
     MLFF_TRY(measure(run));
@@ -441,6 +452,7 @@ bool verdict_kept_run(const verdict_run *run, int k, const verdict_values *value
     const cJSON *found = good ? find_part(run->verdict->kept, name, run->system, key) : NULL;
     good = found != NULL;
     for (int v = 0; v < n; v++) good = good && read_numbers(found, values[v].name, values[v].values, values[v].n);
+    if (good) run->verdict->kept->in_use = true;
     return good;
 }
 

@@ -13,7 +13,8 @@ enum verdict_part { VERDICT_SPEED, VERDICT_NVE, VERDICT_HOT, VERDICT_CORE, VERDI
 mlff_status verdict_kept_open(const char *path, const char *origin, mlff_device device, verdict_kept **kept_out);
 /* The file is there, is not empty, and has no part of a verdict. */
 bool verdict_kept_is_foreign(const verdict_kept *kept);
-/* As mlff_verdict_kept_finish. */
+/* As mlff_verdict_is_kept, and as mlff_verdict_kept_finish. */
+bool verdict_kept_in_use(const verdict_kept *kept);
 mlff_status verdict_kept_finish(const verdict_kept *kept);
 void verdict_kept_free(verdict_kept *kept);
 
