@@ -19,7 +19,7 @@ from ase.io import write
 from support import scratch, untrained, untrained_path
 
 from mlff_distiller.analysis import analyze
-from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, seeds_from_smiles, select
+from mlff_distiller.distill import Dataset, Teacher, _parts_apart, label, label_with_calculator, sample, seeds_from_smiles, select
 from mlff_distiller.engine import Evaluator, Model
 from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
 from mlff_distiller.isolation import IsolatedCalculator
@@ -190,6 +190,23 @@ class Sampling(unittest.TestCase):
         for bad in ("C(", "C[NH3+]"):
             with self.assertRaisesRegex(MlffUsageError, "C"):
                 seeds_from_smiles(bad)
+        for pair in ("CC(=O)[O-].[Na+]", "O.O", "[Ar].[Ar]"):
+            for atoms in seeds_from_smiles(pair, n_conformers=2, seed=-1):
+                distances = atoms.get_all_distances()[np.triu_indices(len(atoms), 1)]
+                self.assertGreater(distances.min(), 0.9, pair)
+
+    def test_parts_of_a_complex_are_apart(self):
+        """Whatever program embeds each of them about the origin."""
+        water = molecule("H2O").positions
+        positions = np.concatenate([water, water, [[0.0, 0.0, 0.0]]])
+        parts = ((0, 1, 2), (3, 4, 5), (6,))
+        moved = _parts_apart(positions, parts, np.random.default_rng(0))
+        for k, part in enumerate(parts):
+            np.testing.assert_allclose(np.diff(moved[list(part)], axis=0), np.diff(positions[list(part)], axis=0), atol=1e-12)
+            for other in parts[:k]:
+                distances = np.linalg.norm(moved[list(part)][:, None] - moved[list(other)][None], axis=2)
+                self.assertGreaterEqual(distances.min(), 3.0)
+        self.assertLess(np.ptp(moved, axis=0).max(), 12.0)
 
 
 class Labels(unittest.TestCase):

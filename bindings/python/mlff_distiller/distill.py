@@ -46,6 +46,8 @@ __all__ = [
 def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list[Atoms]:
     """Conformers of a molecule by its SMILES, hydrogens added; RDKit's ETKDG embedding, relaxed by MMFF94 where it knows the atoms.
 
+    Parts that no bond connects, as of an ion pair or a dimer, begin 3 Å apart, each in a random direction (`seed`).
+
     Raises:
         MlffUsageError: a SMILES that cannot be read, or a molecule that carries a charge.
         ImportError: RDKit is not installed (Debian: python3-rdkit).
@@ -66,10 +68,31 @@ def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list
     ids = list(AllChem.EmbedMultipleConfs(molecule, n_conformers, randomSeed=seed))
     if not ids:
         raise MlffUsageError(f"{smiles!r}: RDKit finds no conformer")
+    parts = Chem.GetMolFrags(molecule)
+    for k in ids if len(parts) > 1 else []:
+        conformer = molecule.GetConformer(k)
+        for i, position in enumerate(_parts_apart(np.array(conformer.GetPositions()), parts, np.random.default_rng([seed % 2**32, k])).tolist()):
+            conformer.SetAtomPosition(i, position)
     if AllChem.MMFFHasAllMoleculeParams(molecule):
-        AllChem.MMFFOptimizeMoleculeConfs(molecule)
+        AllChem.MMFFOptimizeMoleculeConfs(molecule, ignoreInterfragInteractions=False)
     numbers = [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
     return [Atoms(numbers, np.array(molecule.GetConformer(k).GetPositions())) for k in ids]
+
+
+def _parts_apart(positions: Array, parts: Sequence[Sequence[int]], random: np.random.Generator) -> Array:
+    """The positions with each part moved along a random direction until it is 3 Å from all before it: RDKit embeds them on top of each other."""
+    placed = positions[list(parts[0])] - positions[list(parts[0])].mean(axis=0)
+    moved = positions.copy()
+    moved[list(parts[0])] = placed
+    for part in parts[1:]:
+        atoms = positions[list(part)] - positions[list(part)].mean(axis=0)
+        direction = random.normal(size=3)
+        step = 0.25 * direction / np.linalg.norm(direction)
+        while np.linalg.norm(placed[:, None] - atoms[None], axis=2).min() < 3.0:
+            atoms = atoms + step
+        moved[list(part)] = atoms
+        placed = np.concatenate([placed, atoms])
+    return moved
 
 
 # ---- sampling ------------------------------------------------------------------------------------------------------
