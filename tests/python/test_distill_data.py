@@ -24,6 +24,7 @@ from mlff_distiller.engine import Evaluator, Model
 from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
 from mlff_distiller.isolation import IsolatedCalculator
 from mlff_distiller.models import StudentCalculator
+from mlff_distiller.training import distill
 
 
 class Moody(EMT):
@@ -174,6 +175,25 @@ class Sampling(unittest.TestCase):
             for atoms, found in zip(labelled, expected):
                 self.assertAlmostEqual(atoms.get_potential_energy(), found.energy, places=5)
 
+    def test_moments_and_charges_of_atoms_are_told(self):
+        """The calculator of a teacher gets structures without them, so that a spin-polarized one would compute another state."""
+        atoms = bulk("Fe", cubic=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Teacher(EMT()).compute([bulk("Cu")])
+        charged = atoms.copy()
+        atoms.set_initial_magnetic_moments([2.2, 2.2])
+        charged.set_initial_charges([0.75, 0.25])
+        for told, seed in (("initial magnetic moments of the atoms are left out", atoms), (r"initial charges \(1 e in all\) of", charged)):
+            with self.assertWarnsRegex(MlffWarning, told):
+                sample(Teacher(EMT()), [seed], n_samples=2, methods=["thermal"], relax=False)
+            with self.assertWarnsRegex(MlffWarning, told):
+                Teacher(EMT()).compute([seed])
+            with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "at all 1"):
+                label(EMT(), [seed], scratch(f"told-{told[:10]}.labels"))
+            with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "any of the seeds"):
+                distill(EMT(), [seed], scratch(f"told-{told[:10]}.run"), preset="demo")
+
     def test_smiles_without_rdkit(self):
         with mock.patch.dict(sys.modules, {"rdkit": None}), self.assertRaisesRegex(ImportError, "needs RDKit .*apt-get install python3-rdkit"):
             seeds_from_smiles("CCO")
@@ -210,6 +230,13 @@ class Sampling(unittest.TestCase):
 
 
 class Labels(unittest.TestCase):
+    def test_charges_of_atoms_make_an_ion(self):
+        ion, path = molecule("H2O"), scratch("ion.labels")
+        ion.set_initial_charges([0, 0, 1])
+        with self.assertWarnsRegex(UserWarning, "a charge of 1 e"):
+            done = label_with_calculator(EMT(), [ion, molecule("CH4")], path)
+        self.assertEqual((done.n_labels, done.n_failed, done.n_new), (1, 1, 2))
+
     def test_label_and_go_on(self):
         path = scratch("moody.labels")
         frames = [*copper(3), bulk("Cu", cubic=True) * (2, 2, 1), *copper(6)[3:]]

@@ -19,6 +19,25 @@ if TYPE_CHECKING:
     from ase import Atoms
 
 
+def not_in_systems(atoms: Atoms) -> set[str]:
+    """What ASE's calculators read of their atoms and a C system does not hold, where it is not zero. Charges of a neutral whole are a start of
+    some calculators' charges and change no result."""
+    found = set()
+    if np.any(atoms.arrays.get("initial_magmoms", 0)):
+        found.add("initial magnetic moments")
+    charge = charge_of_atoms(atoms)
+    if charge:
+        found.add(f"initial charges ({charge:g} e in all)")
+    return found
+
+
+def charge_of_atoms(atoms: Atoms) -> float:
+    """The sum of the initial charges, which some of ASE's calculators take for that of the whole; 0 where `info["charge"]` says it, and where it
+    is less than that of half an electron, as of charges that were computed."""
+    charge = float(np.sum(atoms.arrays.get("initial_charges", 0)))
+    return charge if abs(charge) >= 0.5 and atoms.info.get("charge") is None else 0.0
+
+
 class System:
     """A C system of ASE's atoms for the time of a `with`."""
 
@@ -72,7 +91,9 @@ class Samples:
         out = Handle(lib.core.mlff_samples_destroy)
         lib.core.mlff_samples_create(byref(out))
         self.handle = out
+        self.left_out: set[str] = set()
         for atoms in frames:
+            self.left_out |= not_in_systems(atoms)
             with System(atoms) as system:
                 lib.core.mlff_samples_add(self.handle, system, str(atoms.info.get("origin", origin)).encode()[:23])
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from ._energies import energy_of
 from ._handles import Handle
 from ._samples import Samples, atoms_from_system
 from .engine import PRECISIONS, Array, Model
-from .errors import MlffUnsupportedError, MlffUsageError
+from .errors import MlffUnsupportedError, MlffUsageError, MlffWarning
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -168,6 +169,7 @@ class Teacher:
     def compute(self, frames: Sequence[Atoms]) -> list[Label]:
         """Labels of structures; one that fails does so alone, by its `problem`."""
         samples = Samples(frames)
+        warn_of_left_out(self, samples.left_out)
         n = len(frames)
         systems = (c_void_p * n)(*[lib.core.mlff_samples_get(samples.handle, k, None) for k in range(n)])
         rows = (s.mlff_label * n)()
@@ -195,6 +197,17 @@ def _label_from_struct(row: s.mlff_label, n_atoms: int) -> Label:
         force_deviation=row.force_deviation,
         problem=row.problem.decode("utf-8", "replace") if row.status else "",
     )
+
+
+def warn_of_left_out(teacher: Teacher | None, names: set[str]) -> None:
+    """MlffWarning where an ASE calculator will get structures without what `not_in_systems` found: the caller's caller is named."""
+    if names and hasattr(teacher, "calculator"):
+        told = " and ".join(sorted(names))
+        text = (
+            f"{told} of the atoms are left out: the calculator gets structures without; set them in the calculator, or give "
+            "label_with_calculator structures that have them"
+        )
+        warnings.warn(text, MlffWarning, stacklevel=3)
 
 
 def as_teacher(teacher: Any) -> Teacher:

@@ -27,8 +27,8 @@ from ._arrays import charge_and_spin, forget_other_conditions, host_array
 from ._bridge import Interrupts, each_atoms
 from ._datasets import Dataset
 from ._energies import energy_of
-from ._samples import Samples, System
-from ._teachers import Label, Teacher, as_teacher
+from ._samples import Samples, System, charge_of_atoms
+from ._teachers import Label, Teacher, as_teacher, warn_of_left_out
 from .engine import Array, Model
 from .errors import MlffUnsupportedError, MlffUsageError
 
@@ -139,6 +139,7 @@ def sample(
     asked.n_temperatures = len(temperatures)
     asked.temperatures[: len(temperatures)] = list(temperatures)
     chosen, starts, made = as_teacher(teacher), Samples(each_atoms(seeds)), Samples()
+    warn_of_left_out(chosen, starts.left_out)
     with chosen._lock, Interrupts() as interrupts:
         progress = s.SAMPLE_PROGRESS(lambda context, state: int(interrupts.pending))
         asked.callback = ctypes.cast(progress, c_void_p)
@@ -221,6 +222,7 @@ def label(
         KeyboardInterrupt: Ctrl-C; labels so far are kept.
     """
     chosen, samples = as_teacher(teacher), Samples(frames)
+    warn_of_left_out(chosen, samples.left_out)
     if hvp:
         lib.core.mlff_samples_add_probes(samples.handle, hvp, hvp_step, seed)
     last = s.mlff_label_progress()
@@ -248,7 +250,7 @@ def _warn_of_labels(path: str | os.PathLike[str], n_new: int) -> None:
 
 def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label, Array]:
     """The calculator's label of one structure, and the array of forces that it borrows."""
-    charge, _ = charge_and_spin(atoms)
+    charge = charge_and_spin(atoms)[0] or charge_of_atoms(atoms)
     if charge:
         raise MlffUnsupportedError(f"a charge of {charge:g} e; students know neutral systems only, leave the structure out")
     work = atoms.copy()

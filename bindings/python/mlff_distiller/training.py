@@ -30,10 +30,12 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import Interrupts, in_pieces
+from ._bridge import Interrupts, each_atoms, in_pieces
 from ._devices import parse_device
 from ._files import write_whole
 from ._handles import Handle, exclusive
+from ._samples import not_in_systems
+from ._teachers import warn_of_left_out
 from ._values import as_c
 from .distill import Dataset, Teacher
 from .engine import PRECISIONS, Array, Model
@@ -368,6 +370,9 @@ def distill(
         lib.core.mlff_distill_use_labels(byref(asked), name)
     _take_settings(asked, config)
     if seeds is not None:
+        if not isinstance(seeds, (str, os.PathLike)):
+            seeds = list(each_atoms(seeds))
+            warn_of_left_out(chosen, set().union(*map(not_in_systems, seeds)))
         asked.systems = _name_seeds(folder, seeds)
     options = lib.core.mlff_distill_options_default()
     options.device, options.n_threads = parse_device(device).struct, n_threads
