@@ -166,8 +166,8 @@ mlff_status profile_add_notes(mlff_profile *profile, const char *text);
 mlff_status profile_note(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
 /* Appends a row. */
 mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms);
-/* Rows energy, forces, stress from the split, where the force field's own stages were not measured. */
-mlff_status profile_add_split(mlff_profile *profile);
+/* Rows energy, forces, stress from the split, times `scale`, where the force field's own stages were not measured. */
+mlff_status profile_add_split(mlff_profile *profile, double scale);
 /* The last row: its mean is by definition what the others leave of the step; so is its median where it was not measured (NaN), so that
  * slow steps do not count as a part of all steps. */
 mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms);

@@ -13,6 +13,7 @@ typedef struct synthetic {
     double rebuild_us;                      /* more, in calls that rebuild the list */
     int rebuild_every;                      /* 0: never */
     int64_t fails_at;                       /* call; 0: never */
+    int64_t halved_from;                    /* call from which all takes half the time, as where other programs end; 0: none */
     bool fails_silently;
     int64_t leak_bytes; /* of heap, kept at each call */
     double energy;      /* what it returns; NaN for a broken one */
@@ -64,6 +65,7 @@ SUPPORT mlff_status synthetic_step(void *context, const mlff_system *frame, unsi
         s->n_rebuilds++;
         us += s->rebuild_us;
     }
+    if (s->halved_from && s->n_calls >= s->halved_from) us /= 2;
     if (s->leak_bytes) {
         void **block = malloc((size_t)s->leak_bytes);
         assert_non_null(block);

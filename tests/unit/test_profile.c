@@ -176,6 +176,31 @@ static void test_split(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// Parts are measured after the run: what the machine is faster by then is no part of a step.
+static void test_split_on_a_faster_machine(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 100, .forces_us = 300};
+    mlff_callable callable = synthetic_black_box(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(64);
+    mlff_profile_options options = synthetic_options(50);
+    mlff_profile *profile;
+    int n;
+    s.halved_from = options.n_warmup + options.n_steps + 1;
+    options.properties = MLFF_ENERGY | MLFF_FORCES;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    const mlff_profile_stage *stages = mlff_profile_stages(profile, &n);
+    assert_near(profile->summary.energy_time_ms, 0.05, 0.001);
+    assert_near(profile->summary.forces_time_ms, 0.15, 0.001);
+    assert_near(profile->summary.latency_ms.median, 0.4, 0.002);
+    assert_int_equal(n, 3);
+    for (int k = 0; k < 2; k++) assert_near(stages[k].mean_ms / profile->summary.latency_ms.median, k ? 0.75 : 0.25, 0.01);
+    assert_null(strstr(profile->heaviest, "unattributed"));
+    assert_books_close(profile);
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 // ---- MD ------------------------------------------------------------------------------------------
 
 static void test_md(void **state)
@@ -575,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_allocated_between_steps),
         cmocka_unit_test(test_planted_stage),
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_on_a_faster_machine),
         cmocka_unit_test(test_md),
         cmocka_unit_test(test_frames_and_file),
         cmocka_unit_test(test_failing_step),

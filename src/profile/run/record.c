@@ -149,7 +149,7 @@ done:
     return status;
 }
 
-mlff_status profile_add_split(mlff_profile *profile)
+mlff_status profile_add_split(mlff_profile *profile, double scale)
 {
     const mlff_profile_summary *summary = &profile->summary;
     const double parts[] = {summary->energy_time_ms, summary->forces_time_ms, summary->stress_time_ms};
@@ -157,7 +157,7 @@ mlff_status profile_add_split(mlff_profile *profile)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (isnan(parts[i])) continue;
         mlff_stage row = {.name = names[i], .phase = "", .layer = -1, .includes = ""};
-        mlff_statistics time = {.mean = parts[i], .median = parts[i], .p95 = NAN};
+        mlff_statistics time = {.mean = parts[i] * scale, .median = parts[i] * scale, .p95 = NAN};
         mlff_status status = profile_add_stage(profile, &row, &time);
         if (status != MLFF_OK) return status;
     }

@@ -154,12 +154,25 @@ static void record_examples(const run *r, mlff_profile *profile)
     profile->examples[EXAMPLE_SLOW] = (profile_example){r->slow_step, r->slow_ns * 1e-6};
 }
 
+// What the parts are multiplied with to be those of the median step. Their shares of a call are measured after the run, when the machine may be
+// faster or slower, as where other programs have ended.
+static double split_scale(const mlff_profile_summary *summary, double integrate_ms)
+{
+    const double parts[] = {summary->energy_time_ms, summary->forces_time_ms, summary->stress_time_ms};
+    double call_ms = 0.0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!isnan(parts[i])) call_ms += parts[i];
+    return call_ms > 0.0 ? fmax(summary->latency_ms.median - integrate_ms, 0.0) / call_ms : 1.0;
+}
+
 mlff_status record_stages(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
-    mlff_statistics time;
+    mlff_statistics time, integrate_time = {0};
     static const mlff_stage integrate = {"integrate", "", -1, ""};
+    const bool integrates = r->md && r->integrate.n > 0;
 
+    if (integrates) MLFF_TRY(series_statistics(&r->integrate, 1e-6, &integrate_time));
     profile->stages_measured = r->n_stages > 0;
     for (int k = 0; k < r->n_stages; k++) {
         MLFF_TRY(series_statistics(&r->stages[k], 1e-6, &time));
@@ -169,10 +182,9 @@ mlff_status record_stages(const run *r, mlff_profile *profile)
                 profile_set(&profile->stages[profile->n_stages - 1].advice, r->callable.stage_advice(r->callable.context, k)));
         keep_blocks(&r->stages[k], &profile->stages[profile->n_stages - 1]);
     }
-    if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile));
-    if (r->md && r->integrate.n > 0) {
-        MLFF_TRY(series_statistics(&r->integrate, 1e-6, &time));
-        MLFF_TRY(profile_add_stage(profile, &integrate, &time));
+    if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile, split_scale(&profile->summary, integrate_time.median)));
+    if (integrates) {
+        MLFF_TRY(profile_add_stage(profile, &integrate, &integrate_time));
         keep_blocks(&r->integrate, &profile->stages[profile->n_stages - 1]);
     }
     time = (mlff_statistics){.median = NAN, .p95 = NAN};

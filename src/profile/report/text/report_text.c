@@ -153,9 +153,10 @@ static void write_stages(text_page *p, const mlff_profile *profile)
     base_text_add(&p->text, "\n");
     write_includes(p, profile);
     if (!profile->stages_measured)
-        page_wrapped(p, "",
-                     "This force field has no stages of its own: the parts are steps of energy alone against steps with more, "
-                     "measured apart.");
+        page_wrapped(
+            p, "",
+            "This force field has no stages of its own: the parts are shares of the median step, from steps of energy alone "
+            "and steps with more that were measured apart.");
 
     char energy[32], forces[32], stress[32];
     if (isfinite(s->energy_time_ms))
