@@ -166,6 +166,11 @@ mlff_status profile_add_notes(mlff_profile *profile, const char *text);
 mlff_status profile_note(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
 /* Appends a row. */
 mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms);
+/* Forces add next to nothing to an energy-only step: both are computed at once. */
+static inline bool profile_is_one_shot(const mlff_profile *profile)
+{
+    return profile->summary.forces_time_ms < 0.1 * profile->summary.energy_time_ms; /* false where one is NaN */
+}
 /* Rows energy, forces, stress from the split, times `scale`, where the force field's own stages were not measured. */
 mlff_status profile_add_split(mlff_profile *profile, double scale);
 /* The last row: its mean is by definition what the others leave of the step; so is its median where it was not measured (NaN), so that

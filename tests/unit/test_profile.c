@@ -154,6 +154,7 @@ static void test_split(void **state)
     assert_books_close(profile);
     if (!(profile->tail.cpu_wait_share > CROWDED))
         assert_true(synthetic_recommended(profile, "forces takes")); // else advice is withheld
+    assert_false(synthetic_recommended(profile, "forces are in it"));
     mlff_profile_destroy(profile);
 
     s.one_shot = true;
@@ -164,6 +165,8 @@ static void test_split(void **state)
     assert_true(summary.forces_time_ms >= 0.0 && summary.forces_time_ms < 0.001);
     assert_true(isnan(summary.stress_time_ms));
     assert_non_null(strstr(summary.notes, "computes both at once"));
+    assert_false(synthetic_recommended(profile, "the forward pass"));
+    if (!(profile->tail.cpu_wait_share > CROWDED)) assert_true(synthetic_recommended(profile, "forces are in it"));
     mlff_profile_destroy(profile);
 
     callable.properties = MLFF_FORCES;

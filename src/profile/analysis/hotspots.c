@@ -29,13 +29,15 @@ static mlff_status say(mlff_profile *profile, const char *format, ...)
 
 // ---- stages --------------------------------------------------------------------------------------
 
+#define BLACK_BOX_ADVICE                                                                                                         \
+    "A force field without stages gets faster by batching structures, by more threads or a GPU, by a lower precision, or by a "  \
+    "smaller model"
+
 // Advice for the rows that the profiler makes itself; stages of a force field come with their own (mlff_callable.stage_advice).
 static const struct {
     const char *stage, *advice;
 } own_rows[] = {
-    {"energy",
-     "the forward pass. A force field without stages gets faster by batching structures, by more threads or a GPU, by a lower "
-     "precision, or by a smaller model"},
+    {"energy", "the forward pass. " BLACK_BOX_ADVICE},
     {"forces", "the gradient on top of the energy. Analytic gradients need about the time of the energy again, automatic "
                "differentiation several times that: look for a compiled or fused backward pass, or batch several structures"},
     {"stress", "the derivative by strain. Leave it out of the properties where the pressure is not needed"},
@@ -47,9 +49,11 @@ static const struct {
     {"host", "work of the host around the device's. Make fewer and larger calls"},
 };
 
-static const char *advice_of(const profile_stage *row)
+static const char *advice_of(const mlff_profile *profile, const profile_stage *row)
 {
     if (*row->advice) return row->advice;
+    if (!profile->stages_measured && strcmp(row->name, "energy") == 0 && profile_is_one_shot(profile))
+        return "forces are in it, as an energy-only step takes as long as one with forces. " BLACK_BOX_ADVICE;
     for (size_t i = 0; i < sizeof own_rows / sizeof *own_rows; i++)
         if (!*row->phase && strcmp(own_rows[i].stage, row->name) == 0) return own_rows[i].advice;
     return "no advice is known for this stage; look at it first";
@@ -147,8 +151,8 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     if (above) snprintf(same, sizeof same, "the same advice as for %.60s (%.60s)", above->first->name, above->first->phase);
     limit_text(profile, row, limit, sizeof limit);
     return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s%s: %s%s", row->name, where, fmin(g->share, 1.0) * 100.0,
-               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, limit, above ? same : advice_of(row),
-               gain);
+               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, limit,
+               above ? same : advice_of(profile, row), gain);
 }
 
 static mlff_status say_stages(mlff_profile *profile)
@@ -160,7 +164,8 @@ static mlff_status say_stages(mlff_profile *profile)
     for (int i = 0; i < n; i++) {
         const group *above = NULL;
         for (int k = 0; k < i && !above; k++)
-            if (groups[k].share > 0.10 && strcmp(advice_of(groups[k].first), advice_of(groups[i].first)) == 0) above = &groups[k];
+            if (groups[k].share > 0.10 && strcmp(advice_of(profile, groups[k].first), advice_of(profile, groups[i].first)) == 0)
+                above = &groups[k];
         if (groups[i].share > 0.10 && groups[i].share <= LARGEST_SHARE) MLFF_TRY(say_stage(profile, &groups[i], above));
         if (strcmp(groups[i].first->name, "unattributed") == 0 && groups[i].share < 1.0 - LARGEST_SHARE)
             MLFF_TRY(say(profile,

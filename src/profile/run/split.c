@@ -63,7 +63,7 @@ mlff_status run_split(run *r, mlff_profile *profile)
     int next = 1;
     if (r->wanted & MLFF_FORCES) profile->summary.forces_time_ms = parts[next++];
     if (r->wanted & MLFF_STRESS) profile->summary.stress_time_ms = parts[next];
-    if ((r->wanted & MLFF_FORCES) && parts[1] < 0.1 * parts[0])
+    if (profile_is_one_shot(profile))
         MLFF_TRY(profile_note(profile,
                               "an energy-only step takes as long as one with forces: it seems that %s computes both at once",
                               r->callable.name));
