@@ -3,6 +3,7 @@
 #include <cjson/cJSON.h>
 
 #include "profile/profile.h"
+#include "profile/sensors/gpu_kernels.h"
 #include "synthetic.h"
 #include "synthetic_clock.h"
 
@@ -152,6 +153,8 @@ static void test_split(void **state)
     assert_int_equal(n, 4);
     assert_string_equal(stages[1].name, "forces");
     assert_books_close(profile);
+    const step_budget budget = budget_of(profile);
+    assert_near(budget.ms[BUDGET_HOST], profile->summary.latency_ms.median, 1e-6);
     if (!(profile->tail.cpu_wait_share > CROWDED))
         assert_true(synthetic_recommended(profile, "forces takes")); // else advice is withheld
     assert_false(synthetic_recommended(profile, "forces are in it"));
@@ -462,7 +465,7 @@ static void test_examples(void **state)
         mlff_trajectory *trajectory = synthetic_thermal(8);
         mlff_system *system = synthetic_system(8);
         mlff_profile *profile, *again;
-        char *json;
+        char *written;
         if (md) {
             mlff_trajectory_destroy(trajectory);
             assert_ok(mlff_trajectory_md(system, &dynamics, &trajectory));
@@ -479,13 +482,13 @@ static void test_examples(void **state)
             for (int i = 0; i < profile->n_stages; i++) sum += profile->stages[i].example_ms[k];
             assert_near(sum, profile->examples[k].ms, 1e-9);
         }
-        assert_ok(mlff_profile_json(profile, &json));
-        assert_ok(profile_parse("run.json", json, strlen(json), &again));
+        assert_ok(mlff_profile_json(profile, &written));
+        assert_ok(profile_parse("run.json", written, strlen(written), &again));
         for (int k = 0; k < N_EXAMPLES; k++) {
             assert_int_equal(again->examples[k].step, profile->examples[k].step);
             assert_near(again->stages[0].example_ms[k], profile->stages[0].example_ms[k], 1e-12);
         }
-        mlff_text_free(json);
+        mlff_text_free(written);
         mlff_profile_destroy(again);
         mlff_profile_destroy(profile);
         mlff_trajectory_destroy(trajectory);

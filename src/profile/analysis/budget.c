@@ -43,7 +43,7 @@ step_budget budget_of(const mlff_profile *profile)
     } else if (profile->stages_measured && stages[BUDGET_HOST] > 0.0) {
         b.divided = true; // busy with the gaps between kernels, which clocks do not see
         for (int k = BUDGET_BUSY; k <= BUDGET_HOST; k++) b.ms[k] = stages[k];
-    } else if (profile->stages_measured) {
+    } else if (profile->stages_measured || (!gpu && stages[BUDGET_BUSY] > 0.0)) { // the parts of a force field without stages too
         b.ms[gpu ? BUDGET_BUSY : BUDGET_HOST] = stages[BUDGET_BUSY] + stages[BUDGET_GAPS];
     }
     for (int k = 0; k < BUDGET_UNATTRIBUTED; k++) sum += isnan(b.ms[k]) ? 0.0 : b.ms[k];
