@@ -52,6 +52,8 @@ test_usage() {
     refused 2 "option '--n-steps' needs a value" profile model --n-steps
     refused 2 "option '-o' needs a value" new --arch painn -o
     refused 2 "takes no value" eval model water.xyz --stress=1
+    run 0 new --arch painn --elements H -o=equals.safetensors
+    [ -f equals.safetensors ] || fail "-o=NAME did not write NAME"
     refused 2 "'extra' is one argument too many" info model extra
     refused 2 "'extra' is one argument too many" eval model water.xyz extra
     refused 2 "one argument too many" check extra

@@ -469,13 +469,22 @@ static void bounds_lines(void **state)
 static void refuses_binary(void **state)
 {
     (void)state;
-    static const char bytes[] = "1\nc\nH 0 \0 0 0\n";
-    mlff_reader *reader;
-    mlff_system *system = NULL;
-    assert_ok(atoms_reader_open_bytes("a.xyz", bytes, sizeof bytes - 1, &reader));
-    assert_int_equal(mlff_reader_next(reader, &system), MLFF_ERR_FORMAT);
-    assert_non_null(strstr(mlff_last_error(), "a.xyz:3: a zero byte"));
-    mlff_reader_destroy(reader);
+    static const struct {
+        const char *bytes;
+        size_t n_bytes;
+        const char *told;
+    } files[] = {{"1\nc\nH 0 \0 0 0\n", 16, "a.xyz:3: a zero byte in the text; is this"},
+                 {"\xff\xfe\x31\0\n\0c\0\n\0", 10, "a.xyz:1: a zero byte in the text; it is UTF-16, save it as UTF-8"},
+                 {"\xfe\xff\0\x31\0\n\0c\0\n", 10, "it is UTF-16"}};
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        mlff_reader *reader = NULL;
+        mlff_system *system = NULL;
+        mlff_status status = atoms_reader_open_bytes("a.xyz", files[k].bytes, files[k].n_bytes, &reader);
+        if (status == MLFF_OK) status = mlff_reader_next(reader, &system);
+        assert_int_equal(status, MLFF_ERR_FORMAT);
+        if (!strstr(mlff_last_error(), files[k].told)) fail_msg("'%s' does not say '%s'", mlff_last_error(), files[k].told);
+        mlff_reader_destroy(reader);
+    }
 }
 
 static void ignores_the_locale(void **state)

@@ -121,7 +121,10 @@ mlff_status reader_line(mlff_reader *reader, char **line_out)
     *end = 0;
     if ((size_t)(end - line) > ATOMS_MAX_LINE_BYTES) return fail_long_line(reader, 0);
     if (memchr(line, 0, (size_t)(end - line)))
-        return reader_fail(reader, MLFF_ERR_FORMAT, "a zero byte in the text; is this a text file?");
+        return reader_fail(reader, MLFF_ERR_FORMAT, "a zero byte in the text; %s", // of UTF-16's and UTF-32's mark at the start
+                           reader->line_number == 1 && (strncmp(line, "\xff\xfe", 2) == 0 || strncmp(line, "\xfe\xff", 2) == 0)
+                               ? "it is UTF-16, save it as UTF-8"
+                               : "is this a text file?");
     const bool has_mark = reader->line_number == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0; // UTF-8's, of editors on Windows
     *line_out = has_mark ? line + 3 : line;
 done:

@@ -172,6 +172,8 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
         if (answer == '?' || answer == ':') return refuse(&arguments, answer, argv);
         for (int i = 0; answer < FIRST_LONG && i < n; i++)
             if (command->options[i].letter == answer) row = i;
+        // "-o=FILE" is meant as --output=FILE: getopt has "=FILE" as its value.
+        if (answer < FIRST_LONG && optarg && *optarg == '=' && optarg != argv[optind - 1]) optarg++;
         arguments.values[row] = command->options[row].value ? optarg : "";
         if (arguments.n_given < CLI_MAX_GIVEN) {
             arguments.given_row[arguments.n_given] = row;
