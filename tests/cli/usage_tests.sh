@@ -171,6 +171,14 @@ test_closed_descriptors() {
     cmp -s closed.extxyz open.extxyz || fail "the trajectories differ"
 }
 
+test_small_stack() {
+    model
+    (ulimit -s 64 && run 1 md model.safetensors --system h2o --n-steps 1 -o stack.extxyz --device cpu) || exit 1
+    says '^mlff: the stack is limited to 64 kB \(ulimit -s\); 256 are needed$' err
+    (ulimit -S -s 64 && run 0 md model.safetensors --system h2o --n-steps 1 --timestep 0.1 -o stack.extxyz --device cpu) || exit 1
+    (ulimit -s 256 && run 0 md model.safetensors --system h2o --n-steps 1 --timestep 0.1 -o stack.extxyz --device cpu) || exit 1
+}
+
 # The loader searches no folder but the program's own: neither an empty nor a relative entry, and no plugin in the current folder.
 test_search_paths() {
     command -v readelf >/dev/null || { echo "skipped: no readelf"; return; }
