@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // test_trainer_fit.c: whole training runs: they stop and go on to the same bits, choose the best weights, and tell how they fare.
+#include <fcntl.h>
 #include <math.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "train/data/dataset.h"
@@ -183,6 +185,57 @@ static void test_resumes_to_the_same_bits(void **state)
     remove_files();
     mlff_model_destroy(whole);
     mlff_model_destroy(pieces);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
+static bool is_locked(const char *path)
+{
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(descriptor >= 0);
+    const bool locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0;
+    close(descriptor);
+    return locked;
+}
+
+static int stop_and_look(void *context, const mlff_fit_progress *progress)
+{
+    if (progress->validated) *(bool *)context = is_locked(in_folder("a.checkpoint"));
+    return progress->validated;
+}
+
+// Another process, for which a second opening of the file stands, does not write its checkpoints and best student between those of this one.
+static void test_one_process_trains(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2"), *trained = NULL;
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 6);
+    mlff_trainer_options options = small_run(MLFF_FLOAT32);
+    mlff_fit_options run = mlff_fit_options_default();
+    bool locked = false;
+    int descriptor;
+    run.validate_every = 4;
+    run.callback = stop_and_look;
+    run.context = &locked;
+    run.checkpoint = in_folder("a.checkpoint");
+    run.best = in_folder("a.best.safetensors");
+    fclose(fopen(run.checkpoint, "w")); // of a process that was killed before its first checkpoint
+    mlff_trainer *trainer = make_trainer(student, data, &options);
+    assert_int_equal(mlff_trainer_fit(trainer, other, &run, &trained), MLFF_ERR_INTERRUPTED);
+    assert_true(locked);
+    assert_false(is_locked(run.checkpoint));
+    mlff_model_destroy(trained);
+    mlff_trainer_destroy(trainer);
+
+    assert_int_equal(base_lock_name(run.checkpoint, O_RDONLY, "a training", &descriptor), MLFF_OK);
+    assert_refused(fit(student, data, other, INT64_MAX, true, &trained), MLFF_ERR_IO,
+                   "another process is writing a training there");
+    close(descriptor);
+    assert_int_equal(fit(student, data, other, INT64_MAX, true, &trained), MLFF_OK);
+    remove_files();
+    mlff_model_destroy(trained);
     mlff_dataset_destroy(data);
     mlff_dataset_destroy(other);
     mlff_model_destroy(teacher);
@@ -378,13 +431,10 @@ static void test_changed_validation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_structures_per_second),
-        cmocka_unit_test(test_errors_across_a_checkpoint),
-        cmocka_unit_test(test_learning_curve),
-        cmocka_unit_test(test_resumes_to_the_same_bits),
-        cmocka_unit_test(test_soap),
-        cmocka_unit_test(test_best_weights),
-        cmocka_unit_test(test_checkpoints_are_checked),
+        cmocka_unit_test(test_structures_per_second), cmocka_unit_test(test_errors_across_a_checkpoint),
+        cmocka_unit_test(test_learning_curve),        cmocka_unit_test(test_resumes_to_the_same_bits),
+        cmocka_unit_test(test_one_process_trains),    cmocka_unit_test(test_soap),
+        cmocka_unit_test(test_best_weights),          cmocka_unit_test(test_checkpoints_are_checked),
         cmocka_unit_test(test_changed_validation),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

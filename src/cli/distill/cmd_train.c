@@ -384,7 +384,8 @@ static int run_train(cli_arguments *arguments)
     else if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
-    if (status == MLFF_ERR_IO && run.fit.checkpoint && access(run.fit.checkpoint, F_OK) == 0)
+    if (status == MLFF_ERR_IO && run.fit.checkpoint && trainer && mlff_trainer_step(trainer) > 0 &&
+        access(run.fit.checkpoint, F_OK) == 0)
         status = mlff_fail(status, "%s; the same command goes on from %s", mlff_last_error(), run.fit.checkpoint);
     if (status == MLFF_OK) status = note_training(&run, train, trained);
     cli_reserve_release(&run.reserve);

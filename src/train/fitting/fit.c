@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // fit.c: a training run from its beginning, or from its checkpoint, to its end.
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "history.h"
@@ -16,6 +18,7 @@ typedef struct fit {
     mlff_model *best;  // see is_better
     base_text history; // lines so far
     mlff_fit_progress progress;
+    int lock; // of the checkpoint; -1: none
     int64_t begun_ns, saved_ns, shown_ns;
     int64_t first_step, first_structure; // of this process
     double elapsed_before_s;             // of processes before this one
@@ -77,6 +80,17 @@ static mlff_status add_history(fit *f)
 
 // ---- checkpoint and best --------------------------------------------------------------------------------------------
 
+// One process writes a checkpoint and its best student. Each checkpoint is a new file of the name: the lock goes over to it.
+static mlff_status lock_checkpoint(fit *f)
+{
+    int descriptor;
+    const mlff_status status = base_lock_name(f->options.checkpoint, O_RDONLY, "a training", &descriptor);
+    if (status != MLFF_OK) return status;
+    if (f->lock >= 0) close(f->lock);
+    f->lock = descriptor;
+    return MLFF_OK;
+}
+
 // Of this process.
 static double seconds_of(const fit *f)
 {
@@ -89,6 +103,7 @@ static mlff_status save(fit *f)
     if (!f->options.checkpoint) return MLFF_OK;
     f->trainer->elapsed_s = f->elapsed_before_s + seconds_of(f);
     MLFF_TRY(mlff_trainer_save(f->trainer, f->options.checkpoint));
+    MLFF_TRY(lock_checkpoint(f));
     f->saved_ns = base_clock_ns();
 done:
     return status;
@@ -130,15 +145,18 @@ done:
 // A training begins with a checkpoint of no step: what is found under the name of the best student without one is not of a training.
 static mlff_status begin(fit *f)
 {
+    mlff_status status = MLFF_OK;
+    struct stat file;
     const char *best = f->options.best;
-    if (!f->options.checkpoint) return MLFF_OK;
     if (access(best, F_OK) == 0)
-        return mlff_fail(MLFF_ERR_USAGE,
-                         "%s: is there, and would be replaced by the best student of this training, as %s is not there to go on "
-                         "from; move it away, or name another checkpoint",
-                         best, f->options.checkpoint);
-    const mlff_status status = save(f);
+        MLFF_FAIL(MLFF_ERR_USAGE,
+                  "%s: is there, and would be replaced by the best student of this training, as %s is not there to go on "
+                  "from; move it away, or name another checkpoint",
+                  best, f->options.checkpoint);
+    MLFF_TRY(save(f));
+done:
     f->trainer->elapsed_s = 0;
+    if (status != MLFF_OK && stat(f->options.checkpoint, &file) == 0 && file.st_size == 0) unlink(f->options.checkpoint);
     return status;
 }
 
@@ -146,7 +164,10 @@ static mlff_status resume(fit *f)
 {
     mlff_status status = MLFF_OK;
     mlff_trainer *t = f->trainer;
-    if (!f->options.checkpoint || access(f->options.checkpoint, F_OK) != 0) return begin(f);
+    struct stat file;
+    if (!f->options.checkpoint) return MLFF_OK;
+    MLFF_TRY(lock_checkpoint(f)); // where there is none, an empty file is made
+    if (fstat(f->lock, &file) == 0 && file.st_size == 0) return begin(f);
     MLFF_TRY(mlff_trainer_restore(t, f->options.checkpoint));
     if (t->best_step > 0) MLFF_TRY(load_best(f));
     if (f->options.history) MLFF_TRY(history_read(f->options.history, t->step, &f->history)); // later steps are made again
@@ -264,7 +285,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
                              mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
-    fit f = {.trainer = t, .validation = validation, .options = mlff_fit_options_default()};
+    fit f = {.trainer = t, .validation = validation, .options = mlff_fit_options_default(), .lock = -1};
     if (!t || !validation || !model_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: trainer, validation data and model_out must be given");
     MLFF_TRY(base_take_options("mlff_trainer_fit", "mlff_fit_options", options, sizeof f.options, &f.options));
@@ -291,6 +312,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     if (!f.best) MLFF_FAIL(MLFF_ERR_UNSTABLE, "no validation gave a finite error; lower the learning rate");
 done:
     *model_out = f.best;
+    if (f.lock >= 0) close(f.lock);
     base_text_free(&f.history);
     return status;
 }
