@@ -207,6 +207,13 @@ class Sampling(unittest.TestCase):
         self.assertEqual([atoms.get_chemical_formula() for atoms in frames], ["C2H6O"] * 3)
         distances = frames[0].get_all_distances()[np.triu_indices(9, 1)]
         self.assertGreater(distances.min(), 0.9)
+        for seed in (0, -1):
+            frames = seeds_from_smiles("OCC(O)CN", n_conformers=4, seed=seed)
+            lengths = [np.sort(atoms.get_all_distances(), axis=None) for atoms in frames]
+            for k in range(1, len(frames)):
+                self.assertGreater(np.abs(lengths[k] - lengths[k - 1]).max(), 0.01)
+            again = seeds_from_smiles("OCC(O)CN", n_conformers=4, seed=seed)
+            self.assertEqual([atoms.positions.tolist() for atoms in frames], [atoms.positions.tolist() for atoms in again])
         for bad in ("C(", "C[NH3+]"):
             with self.assertRaisesRegex(MlffUsageError, "C"):
                 seeds_from_smiles(bad)

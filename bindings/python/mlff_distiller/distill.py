@@ -65,7 +65,9 @@ def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list
     if Chem.GetFormalCharge(plain):
         raise MlffUsageError(f"{smiles!r}: a charge of {Chem.GetFormalCharge(plain)} e; students know neutral systems only")
     molecule = Chem.AddHs(plain)
-    ids = list(AllChem.EmbedMultipleConfs(molecule, n_conformers, randomSeed=seed))
+    # RDKit takes multiples of its seed, one for each conformer: of 0 they are all the same, of 1 and 2 some.
+    multiplied = int(np.random.default_rng(seed % 2**32).integers(1, 2**20))
+    ids = list(AllChem.EmbedMultipleConfs(molecule, n_conformers, randomSeed=multiplied))
     if not ids:
         raise MlffUsageError(f"{smiles!r}: RDKit finds no conformer")
     parts = Chem.GetMolFrags(molecule)
