@@ -139,6 +139,7 @@ typedef struct mlff_distill_config {
      * takes them, separated by commas; NULL: none. `labels_hash`: SHA-256 of each file's structures, labels and groups, separated by
      * commas, which mlff_distill sets. */
     const char *labels, *labels_hash;
+    const char *systems_hash; /* SHA-256 of the structures of `systems`, which mlff_distill sets; NULL: not known */
 } mlff_distill_config;
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);

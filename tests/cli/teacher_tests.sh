@@ -425,6 +425,25 @@ test_distill_labels() {
 }
 
 # Labels of which no run can be made: one line, and nothing is left behind.
+# A folder's run is of the structures that its file had, in whatever form it has them.
+test_distill_other_seeds() {
+    printf '3\n\nO 0 0 0\nH 0.96 0 0\nH -0.24 0.93 0\n' >seed.xyz
+    printf '{"nve_ps": 0, "hot_ps": 0, "min_speed": 0, "n_structures": 20, "n_steps": 20, "n_features": 8, "n_layers": 1}' >small.json
+    local again="distill ethanol --system seed.xyz --preset demo --config small.json --device cpu -o seed.run"
+    # shellcheck disable=SC2086
+    run 1 $again
+    printf '3\npbc="F F F"\nO 0.0 0.0 0.0\nH 9.6e-1 0 0\nH -.24 .930 0\n' >seed.xyz
+    run 1 distill --resume -o seed.run
+    says '^verdict: FAILED'
+    printf '3\n\nO 0 0 0\nH 0.97 0 0\nH -0.24 0.93 0\n' >seed.xyz
+    # shellcheck disable=SC2086
+    refused 1 'seed.xyz: the structures are not those that the run in seed.run began with; restore the file, or give another' $again
+    refused 1 'seed.xyz: the structures are not those' distill --resume -o seed.run
+    # A run of before has no hash.
+    sed -i '/systems_hash/d' seed.run/config.json seed.run/made-with.json
+    run 1 distill --resume -o seed.run
+}
+
 test_distill_labels_refused() {
     model --elements H,C,O
     labelled 60 good.extxyz

@@ -25,11 +25,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
                 "what is saved can be read");
     fuzz_demand(same_text(config.teacher, again.teacher) && same_text(config.systems, again.systems) &&
                     same_text(config.optimizer, again.optimizer) && same_text(config.labels, again.labels) &&
-                    same_text(config.labels_hash, again.labels_hash),
+                    same_text(config.labels_hash, again.labels_hash) && same_text(config.systems_hash, again.systems_hash),
                 "texts read back");
     again.teacher = config.teacher;
     again.labels = config.labels;
     again.labels_hash = config.labels_hash;
+    again.systems_hash = config.systems_hash;
     again.systems = config.systems;
     again.optimizer = config.optimizer;
     fuzz_demand(memcmp(&config, &again, sizeof config) == 0, "numbers read back");

@@ -571,6 +571,7 @@ class mlff_distill_config(Options):
         ("min_speed", c_double),
         ("labels", c_char_p),
         ("labels_hash", c_char_p),
+        ("systems_hash", c_char_p),
     ]
 
 

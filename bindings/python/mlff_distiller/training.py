@@ -290,7 +290,7 @@ class Distillation:
 
 
 def _take_settings(config: s.mlff_distill_config, given: dict[str, Any]) -> None:
-    known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems", "labels", "labels_hash"}
+    known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems", "labels", "labels_hash", "systems_hash"}
     for name, value in given.items():
         if name not in known:
             raise MlffUsageError(f"{name} is not a setting of distill; there are {', '.join(sorted(known))}")

@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sha256.h"
 #include "train/judging/verdict_kept.h"
 
 static const char *const file_names[DISTILL_N_FILES] = {[DISTILL_CONFIG] = "config.json",
@@ -223,7 +222,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *given)
                              "%s: there is no run to go on with; name the folder of one, or begin one with a teacher or labels",
                              d->path[DISTILL_CONFIG]);
         d->config = *asked;
-        d->config.labels_hash = NULL;
+        d->config.labels_hash = d->config.systems_hash = NULL;
         d->is_new = true;
         return distill_config_check(asked);
     }
@@ -254,6 +253,40 @@ done:
     return status;
 }
 
+// Positions to 1e-6 Å: those of built-in systems may differ in their last bits between machines.
+static void hash_seeds(const mlff_samples *seeds, char text[SHA256_TEXT_BYTES])
+{
+    sha256 hash;
+    unsigned char digest[SHA256_BYTES];
+    sha256_begin(&hash);
+    for (int64_t k = 0; k < mlff_samples_size(seeds); k++) {
+        const char *origin;
+        const mlff_system *s = mlff_samples_get(seeds, k, &origin);
+        sha256_add(&hash, &s->n_atoms, sizeof s->n_atoms);
+        sha256_add(&hash, s->species, (size_t)s->n_atoms * sizeof *s->species);
+        sha256_add(&hash, s->periodic, sizeof s->periodic);
+        for (size_t i = 0; i < 3 * (size_t)s->n_atoms + 9; i++) {
+            const int64_t rounded = llround(1e6 * (i < 9 ? s->cell[i] : s->positions[i - 9]));
+            sha256_add(&hash, &rounded, sizeof rounded);
+        }
+    }
+    sha256_end(&hash, digest);
+    sha256_text(digest, text);
+}
+
+// A file of structures may have changed since the run began.
+static mlff_status check_seeds(distill *d)
+{
+    hash_seeds(d->seeds, d->systems_hash);
+    if (d->config.systems_hash && strcmp(d->config.systems_hash, d->systems_hash) != 0)
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "%s: the structures are not those that the run in %s began with; restore the file, or give another folder",
+            d->config.systems, d->folder);
+    if (d->is_new) d->config.systems_hash = d->systems_hash;
+    return MLFF_OK;
+}
+
 // "ethanol,water.xyz": a built-in system where there is one of this name, else a file with all its frames.
 static mlff_status make_seeds(distill *d)
 {
@@ -274,6 +307,7 @@ static mlff_status make_seeds(distill *d)
         const mlff_system *seed = mlff_samples_get(d->seeds, k, &origin);
         MLFF_TRY(mlff_teacher_check(d->teacher, seed, origin));
     }
+    MLFF_TRY(check_seeds(d));
 done:
     base_free(list);
     return status;

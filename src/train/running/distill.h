@@ -5,6 +5,7 @@
 #define DISTILL_H
 
 #include "base/base.h"
+#include "base/sha256.h"
 #include "mlff_distill.h"
 
 enum { DISTILL_TEXT_BYTES = 16384, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_COMMITTEE = 8 };
@@ -45,7 +46,8 @@ typedef struct distill {
     const char *stage;
     bool is_new;                         /* the folder holds no configuration yet */
     mlff_teacher *teacher, *own_teacher; /* own: opened here; NULL of a run from labels without one */
-    mlff_samples *seeds;                 /* every structure of the systems; NULL of a run from labels */
+    char systems_hash[SHA256_TEXT_BYTES];
+    mlff_samples *seeds;    /* every structure of the systems; NULL of a run from labels */
     mlff_samples *systems;  /* what the dynamics of the verdict begin with: the first structure of each system, named by its
                                             origin, or some of the test's */
     mlff_dataset *labelled; /* of a run from labels: all structures, until they are divided */

@@ -29,6 +29,7 @@ static const struct field {
 #define JUDGE(member, kind, least, most) FIELD_OF(member, kind, least, most, VERDICT)
     FIELD(teacher, TEXT, 0, 0),
     FIELD(systems, TEXT, 0, 0),
+    FIELD(systems_hash, TEXT, 0, 0),
     FIELD(labels, TEXT, 0, 0),
     FIELD(labels_hash, TEXT, 0, 0),
     FIELD(n_atoms, INTEGER, 0, 1e7),
@@ -271,6 +272,7 @@ static bool is_compared(const struct field *field, const mlff_distill_config *as
 {
     if (field->use == VERDICT) return !files_alone;
     if (field->offset == offsetof(mlff_distill_config, labels)) return !asked->labels != !made->labels;
+    if (field->offset == offsetof(mlff_distill_config, systems_hash)) return false; // compared with the structures themselves
     return field->offset != offsetof(mlff_distill_config, labels_hash) || files_alone;
 }
 
