@@ -323,6 +323,9 @@ MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const cha
  * Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_VALUE where the file is of another system, MLFF_ERR_LIMIT,
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path);
+/* Gives the system the cell of a restart file, before mlff_dynamics_create: for a run of constant volume that goes on behind one of constant
+ * pressure. Warns where the cells differ and the file is of constant volume. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_USAGE. */
+MLFF_API mlff_status mlff_restart_cell(const char *path, mlff_system *system);
 MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
 
 /* ---- relaxation ------------------------------------------------------------------------------ */

@@ -377,6 +377,20 @@ test_md_ensembles() {
         done
         [ ! -s err ] || fail "a restart of $ensemble warns: $(cat err)"
     done
+    # Constant volume goes on behind constant pressure with its cell, and then from its own restart files.
+    local -a nve=("${silicon[@]}" --every 10)
+    run 0 md model.safetensors "${silicon[@]}" --ensemble scr --pressure 5000 --n-steps 40 --checkpoint npt.restart
+    run 0 md model.safetensors "${nve[@]}" --n-steps 20 --restart npt.restart --checkpoint whole.restart -o whole.extxyz
+    says 'was written by a run with scr' err
+    run 0 md model.safetensors "${nve[@]}" --n-steps 10 --restart npt.restart --checkpoint half.restart -o half.extxyz
+    run 0 md model.safetensors "${nve[@]}" --n-steps 10 --restart half.restart --checkpoint half.restart -o half.extxyz
+    says 'half.restart: its cell is not that of the input; this run continues with that of the file' err
+    cmp half.restart whole.restart && cmp half.extxyz whole.extxyz || fail "another run behind one of constant pressure"
+    printf '2\nLattice="9 0 0 0 9 0 0 0 9"\nSi 0 0 0\nSi 0 0 2.3\n' >pair.extxyz
+    sed 's/Lattice.*//' pair.extxyz >alone.xyz
+    run 0 md model.safetensors alone.xyz --n-steps 1 --checkpoint alone.restart
+    refused 1 'is of a system with another cell or periodicity' md model.safetensors pair.extxyz --n-steps 1 --restart alone.restart
+    is "$(grep '^cell' whole.restart)" "$(grep '^cell' npt.restart)" "the cell behind a run of constant pressure"
     is "$(value whole.json summary.mean_volume_ang3 | cut -d. -f1)" 160 "volume of mtk" # 8 atoms of silicon: 160.2 Å³
     # A profile changes nothing of the trajectory: the virial is that of the stress, times the volume, to the bits of the frames.
     for ensemble in scr mtk; do

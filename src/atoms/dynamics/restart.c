@@ -230,6 +230,17 @@ static mlff_status named_hash(restart_reader *reader, const char *name, uint64_t
     return MLFF_OK;
 }
 
+#define CELL_TOLERANCE 1e-6 // Å: the cell may have gone through a text file
+
+static mlff_status read_magic(restart_reader *reader)
+{
+    const mlff_status status = next_line(reader);
+    if (status == MLFF_ERR_IO) return status;
+    if (status != MLFF_OK || strcmp(reader->line, magic) != 0)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: is not a restart file; it does not begin with \"%s\"", reader->path, magic);
+    return MLFF_OK;
+}
+
 // The lines that say of which system the file is. `own_cell`: the run changes the cell, and continues with the file's.
 static mlff_status read_system(restart_reader *reader, const mlff_system *system, bool own_cell, double cell[9])
 {
@@ -237,10 +248,7 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
     int64_t n_atoms;
     uint64_t hash, masses, fixed;
     double periodic[3];
-    status = next_line(reader);
-    if (status == MLFF_ERR_IO) return status;
-    if (status != MLFF_OK || strcmp(reader->line, magic) != 0)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a restart file; it does not begin with \"%s\"", reader->path, magic);
+    MLFF_TRY(read_magic(reader));
     MLFF_TRY(named_integer(reader, "n_atoms", 1, INT32_MAX, &n_atoms));
     if (n_atoms != system->n_atoms)
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system of %" PRId64 " atom%s, this one has %d; use the input the run began with",
@@ -254,8 +262,9 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
     MLFF_TRY(named_hash(reader, "fixed_hash", &fixed));
     MLFF_TRY(named_doubles(reader, "cell_angstrom", 9, cell));
     MLFF_TRY(named_doubles(reader, "periodic", 3, periodic));
-    for (int k = 0; k < 9; k++) // 1e-6 Å: the cell may have gone through a text file
-        if ((!own_cell && !(fabs(cell[k] - system->cell[k]) <= 1e-6)) || (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
+    for (int k = 0; k < 9; k++)
+        if ((!own_cell && !(fabs(cell[k] - system->cell[k]) <= CELL_TOLERANCE)) ||
+            (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
             MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another cell or periodicity; use the input the run began with",
                       reader->path);
     if (masses != hash_masses(system))
@@ -400,6 +409,52 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     dynamics->placed = false;                                               // a device has others
     dynamics->guarded = false;
 done:
+    return status;
+}
+
+// Of the lines before those of the atoms.
+static mlff_status read_cell(restart_reader *reader, mlff_system *system)
+{
+    mlff_status status = MLFF_OK;
+    double cell[9], periodic[3];
+    bool has_cell = false, differs = false;
+    MLFF_TRY(read_magic(reader));
+    for (;;) {
+        MLFF_TRY(next_line(reader));
+        char *value = strchr(reader->line, ' ');
+        if (!value) continue;
+        *value++ = 0;
+        if (strcmp(reader->line, "cell_angstrom") == 0) {
+            MLFF_TRY(parse_doubles(reader, value, 9, cell));
+            has_cell = true;
+        } else if (strcmp(reader->line, "periodic") == 0) {
+            MLFF_TRY(parse_doubles(reader, value, 3, periodic));
+            for (int axis = 0; axis < 3; axis++) // else it is of another system, which restoring refuses
+                has_cell = has_cell && (periodic[axis] != 0) == (system->periodic[axis] != 0);
+        } else if (strcmp(reader->line, "ensemble") == 0) {
+            const bool changes = strcmp(value, ensemble_names[MLFF_SCR]) == 0 || strcmp(value, ensemble_names[MLFF_MTK]) == 0;
+            if (!has_cell) break;
+            for (int k = 0; k < 9; k++) differs = differs || !(fabs(cell[k] - system->cell[k]) <= CELL_TOLERANCE);
+            if (differs && !changes)
+                base_warn("%s: its cell is not that of the input; this run continues with that of the file", reader->path);
+            memcpy(system->cell, cell, sizeof cell);
+            break;
+        }
+    }
+done:
+    return status;
+}
+
+mlff_status mlff_restart_cell(const char *path, mlff_system *system)
+{
+    if (!system || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_restart_cell: no system or no path");
+    restart_reader reader = {.path = path, .value = reader.line};
+    mlff_status status = base_open(path, "r", &reader.file);
+    if (status != MLFF_OK) return status;
+    locale_t callers = uselocale(base_c_locale());
+    status = read_cell(&reader, system);
+    uselocale(callers);
+    fclose(reader.file);
     return status;
 }
 
