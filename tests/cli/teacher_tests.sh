@@ -432,6 +432,7 @@ test_distill_other_seeds() {
     local again="distill ethanol --system seed.xyz --preset demo --config small.json --device cpu -o seed.run"
     # shellcheck disable=SC2086
     run 1 $again
+    ! grep -q compositions err || fail "one structure has several compositions"
     printf '3\npbc="F F F"\nO 0.0 0.0 0.0\nH 9.6e-1 0 0\nH -.24 .930 0\n' >seed.xyz
     run 1 distill --resume -o seed.run
     says '^verdict: FAILED'
@@ -439,6 +440,9 @@ test_distill_other_seeds() {
     # shellcheck disable=SC2086
     refused 1 'seed.xyz: the structures are not those that the run in seed.run began with; restore the file, or give another' $again
     refused 1 'seed.xyz: the structures are not those' distill --resume -o seed.run
+    printf '2\n\nH 0 0 0\nH 0 0 0.74\n' | cat seed.xyz - >mixed.xyz
+    run 1 distill ethanol --system mixed.xyz --preset demo --config small.json --device cpu -o mixed.run
+    says 'mixed.xyz: has structures of several compositions; .* of the first alone \(H2O\): give others, as H2, by files' err
     # A run of before has no hash.
     sed -i '/systems_hash/d' seed.run/config.json seed.run/made-with.json
     run 1 distill --resume -o seed.run

@@ -240,6 +240,23 @@ done:
 
 // ---- systems and teacher ----------------------------------------------------------------------------------------------
 
+// Conformers of one molecule are one system of the verdict; other molecules in the file are not judged.
+static void warn_of_others(const mlff_samples *seeds, int64_t first, const char *name)
+{
+    char judged[64], other[64];
+    const char *origin;
+    mlff_system_formula(mlff_samples_get(seeds, first, &origin), judged, sizeof judged);
+    for (int64_t k = first + 1; k < mlff_samples_size(seeds); k++) {
+        mlff_system_formula(mlff_samples_get(seeds, k, &origin), other, sizeof other);
+        if (strcmp(judged, other) == 0) continue;
+        base_warn(
+            "%s: has structures of several compositions; the verdict measures speed and dynamics of the first alone (%s): give "
+            "others, as %s, by files of their own",
+            name, judged, other);
+        return;
+    }
+}
+
 // Adds what a name stands for to the seeds, and its first structure to the systems.
 static mlff_status add_seeds(distill *d, const char *name)
 {
@@ -249,6 +266,7 @@ static mlff_status add_seeds(distill *d, const char *name)
     MLFF_TRY(mlff_samples_add_named(d->seeds, d->teacher, name, d->config.n_atoms, d->config.seed));
     const mlff_system *system = mlff_samples_get(d->seeds, first, &origin);
     MLFF_TRY(mlff_samples_add(d->systems, system, origin));
+    warn_of_others(d->seeds, first, name);
 done:
     return status;
 }
