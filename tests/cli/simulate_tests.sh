@@ -321,6 +321,12 @@ test_relax() {
         --max-steps 5 -o cell.extxyz
     grep -q 'Lattice' cell.extxyz || fail "no cell"
     grep -q '5.431 0.0 0.0' cell.extxyz && fail "the cell has not moved"
+    says 'max .F. max .stress. +volume +steps end$'
+    local volume
+    volume=$(sed -n 2p cell.extxyz | sed 's/.*Lattice="\([^ ]*\) .*/\1/' | awk '{ printf "%.3f", $1 ^ 3 }')
+    says "^ +0 +8 .* [0-9.]+ +$volume +5 max_steps$"
+    run 0 relax model.safetensors cell.extxyz --cell --max-steps 0 --json
+    close_to "$(value out structures.0.volume_ang3)" "$volume" 1e-3
 }
 
 test_md_replicas() {

@@ -63,8 +63,11 @@ static void print_header(const relaxing *run)
     cli_setup_print(&run->setup);
     printf("%s to forces below %g eV/Å%s, %d at once\n", o->optimizer == MLFF_FIRE ? "FIRE" : "L-BFGS", o->force_limit,
            o->relax_cell ? ", positions and cell" : "", o->n_at_once);
-    printf("%8s %7s %18s %14s %12s %7s %s\n", "frame", "atoms", "energy", "change", "max |F|", "steps", "end");
-    printf("%8s %7s %18s %14s %12s\n", "", "", "eV", "eV", "eV/Å");
+    printf("%8s %7s %18s %14s %12s", "frame", "atoms", "energy", "change", "max |F|");
+    if (o->relax_cell) printf(" %12s %12s", "max |stress|", "volume");
+    printf(" %7s %s\n%8s %7s %18s %14s %12s", "steps", "end", "", "", "eV", "eV", "eV/Å");
+    if (o->relax_cell) printf(" %12s %14s", "bar", "Å³"); // two bytes more than characters
+    printf("\n");
 }
 
 static void show(relaxing *run, const entry *e)
@@ -76,6 +79,10 @@ static void show(relaxing *run, const entry *e)
             printf(" %18.6f %14.6f %12.5f", r->energy, r->energy - r->start_energy, r->largest_force);
         else
             printf(" %18s %14s %12s", "-", "-", "-");
+        if (run->options.relax_cell && isfinite(r->energy))
+            printf(" %12.1f %12.3f", r->largest_stress / CLI_EV_ANG3_PER_BAR, mlff_system_volume(e->system));
+        else if (run->options.relax_cell)
+            printf(" %12s %12s", "-", "-");
         printf(" %7" PRId64 " %s\n", r->n_steps, ends[r->end]);
         fflush(stdout);
     }
@@ -90,7 +97,10 @@ static void show(relaxing *run, const entry *e)
     cli_json_number(json, "start_energy_ev", r->start_energy);
     cli_json_number(json, "energy_ev", r->energy);
     cli_json_number(json, "largest_force_ev_per_ang", r->largest_force);
-    if (run->options.relax_cell) cli_json_number(json, "largest_stress_bar", r->largest_stress / CLI_EV_ANG3_PER_BAR);
+    if (run->options.relax_cell) {
+        cli_json_number(json, "largest_stress_bar", r->largest_stress / CLI_EV_ANG3_PER_BAR);
+        cli_json_number(json, "volume_ang3", mlff_system_volume(e->system));
+    }
     if (e->error) cli_json_text(json, "error", e->error);
     cli_json_end(json, '}');
 }
