@@ -195,7 +195,8 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
     if (distances[worst] > OUTLIER_EV_PER_ATOM && distances[worst] > OUTLIER_MEDIANS * median)
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "structure %zu: its energy is %.3g eV/atom from the sum of its elements' energies, the median is %.3g; does it "
-                  "have the units and the method of the others?",
+                  "have the units and the method of the others? Where its atoms are too close, mlff train --largest-force 50 "
+                  "leaves it out",
                   worst, distances[worst], median);
     MLFF_TRY(dataset_check_forces(dataset));
     MLFF_TRY(dataset_check_stress(dataset));

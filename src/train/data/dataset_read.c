@@ -163,11 +163,13 @@ mlff_status mlff_labels_warn(const char *path, int n_threads)
     MLFF_TRY(mlff_dataset_read_some(labels, path, &options, NULL));
     MLFF_TRY(mlff_dataset_outliers(labels, &n, &first));
     if (n > 0)
-        mlff_warn("%s: %" PRId64 " of %" PRId64 " label%s cannot be trained on, the first is structure %" PRId64
-                  ": energies more than 20 eV/atom, and 20 times the median (the median alone if it is above 20), from the sum "
-                  "of their elements' energies, or "
-                  "forces above 100 eV/Å (root mean square) and 100 times the median",
-                  path, n, mlff_dataset_size(labels), base_plural(mlff_dataset_size(labels)), first);
+        mlff_warn(
+            "%s: %" PRId64 " of %" PRId64 " label%s cannot be trained on, the first is structure %" PRId64
+            ": energies more than 20 eV/atom, and 20 times the median (the median alone if it is above 20), from the sum "
+            "of their elements' energies, or "
+            "forces above 100 eV/Å (root mean square) and 100 times the median; where the teacher fails for atoms that are too "
+            "close, mlff train --largest-force 50 leaves these structures out",
+            path, n, mlff_dataset_size(labels), base_plural(mlff_dataset_size(labels)), first);
 done:
     mlff_dataset_destroy(labels);
     if (status != MLFF_ERR_VALUE && status != MLFF_ERR_UNSUPPORTED) return status;
