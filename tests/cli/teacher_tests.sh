@@ -121,6 +121,16 @@ test_label() {
     says '^mixed.labels: nothing to do, all 31 structures were done before, 1 in the file could not be labelled; train on them'
     run 1 label model.safetensors charged.xyz -o none.labels
     says 'could not label any structure' err
+    # Structures that fail alike are one line.
+    cat charged.xyz charged.xyz charged.xyz samples.extxyz charged.xyz >mixed.xyz
+    sed -i '5s/charge=1/charge=2/; 8s/.*/H 0 0 1/; 11s/.*/H 0 0 2/' mixed.xyz
+    run 0 label model.safetensors mixed.xyz -o alike.labels
+    says 'skipped structure 0: a charge of 1 e' err && says 'skipped structure 1: a charge of 2 e' err
+    cat charged.xyz charged.xyz charged.xyz >three.xyz
+    sed -i '6s/.*/H 0 0 1/; 9s/.*/H 0 0 2/' three.xyz
+    run 1 label model.safetensors three.xyz -o three.labels
+    says 'skipped structure 0: a charge of 1 e' err && says 'skipped 2 more structures: a charge of 1 e' err
+    is "$(grep -c skipped err)" 2 "lines about structures that fail alike"
     [ -e /dev/full ] && refused 1 '/dev/full' label model.safetensors samples.extxyz -o /dev/full --resume
     return 0
 }

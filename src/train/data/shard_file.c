@@ -306,7 +306,27 @@ typedef struct labelling {
     helper_thread writer; // writes the labels of a call while the teacher computes the next ones
     label_call *writing;  // NULL: none
     bool stopped;         // by the callback
+    char problem[200];    // of the structure that was skipped last
+    int64_t n_alike;      // skipped since then for the same
 } labelling;
+
+static void warn_of_alike(labelling *l)
+{
+    if (l->n_alike > 0) base_warn("skipped %" PRId64 " more structure%s: %s", l->n_alike, base_plural(l->n_alike), l->problem);
+    l->n_alike = 0;
+}
+
+// One line for those in succession that fail alike, as all of a file do with a wrong teacher.
+static void warn_of_skipped(labelling *l, int64_t structure, const char *problem)
+{
+    if (strcmp(problem, l->problem) == 0) {
+        l->n_alike++;
+        return;
+    }
+    warn_of_alike(l);
+    snprintf(l->problem, sizeof l->problem, "%s", problem);
+    base_warn("skipped structure %" PRId64 ": %s", structure, problem);
+}
 
 static void call_free(label_call *call)
 {
@@ -358,8 +378,7 @@ static mlff_status finish_writing(labelling *l)
     l->writing = NULL;
     const mlff_status status = call->status;
     for (int k = 0; k < call->n; k++)
-        if (call->labels[k].status != MLFF_OK)
-            base_warn("skipped structure %td: %s", call->samples[k] - l->first, call->labels[k].problem);
+        if (call->labels[k].status != MLFF_OK) warn_of_skipped(l, call->samples[k] - l->first, call->labels[k].problem);
     if (status == MLFF_OK) {
         l->progress.n_done += call->n;
         l->progress.n_failed = l->shard->n_failed - l->failed_before;
@@ -440,6 +459,7 @@ mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlf
     helper_begin(&l.writer); // without a thread the labels are written between two calls
     status = label_missing(&l, teacher, missing, n_missing);
     helper_end(&l.writer);
+    warn_of_alike(&l);
     if (progress_out) *progress_out = l.progress;
     MLFF_TRY(status);
     if (l.stopped)
