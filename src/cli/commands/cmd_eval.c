@@ -474,8 +474,10 @@ const cli_command eval_command = {
     .usage = "MODEL INPUT [--batch B] [--stress] [--uncertainty] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
     .details =
         "INPUT is a file of structures, of extended XYZ or another --input-format; - is standard input. Frames are read one by\n"
-        "one. Energies include the model's offsets. If extended XYZ has energies or forces, the errors against them are printed:\n"
-        "MAE, RMSE and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of the\n"
+        "one. Energies include the model's offsets. If extended XYZ has energies or forces, the errors against them are "
+        "printed:\n"
+        "MAE, RMSE and R² of the energy per atom, of the force components and, with --stress, of the stress, MAE and RMSE of "
+        "the\n"
         "forces of each element. --batch B computes B frames at once, which is faster on a GPU; B frames are held in memory.\n"
         "If a frame cannot be read, computed or written, and after Ctrl-C, those before are kept, in\n"
         "NAME-partial.SUFFIX, and the error tells how --skip goes on. A file of the name NAME.SUFFIX stays as it was.\n"
