@@ -6,9 +6,9 @@
 #include "support.h"
 #include "train/judging/verdict.h"
 
-// Two hydrogen atoms: E = k/2 (d - 0.74 Å)², and below `hole` a slope of 5 eV/Å inwards.
+// Two hydrogen atoms: E = k/2 (d - 0.74 Å)², and below `hole` a slope of 5 eV/Å inwards, or no result below `end`.
 typedef struct well {
-    double stiffness, hole;
+    double stiffness, hole, end;
 } well;
 
 static mlff_status in_well(void *context, const mlff_system *system, double *energy, double *forces)
@@ -17,6 +17,7 @@ static mlff_status in_well(void *context, const mlff_system *system, double *ene
     double r[3], d = 0, slope;
     for (int c = 0; c < 3; c++) r[c] = system->positions[3 + c] - system->positions[c];
     d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]);
+    if (d < w->end) return mlff_fail(MLFF_ERR_UNSTABLE, "%g Å", d);
     const double from = fmax(d, w->hole) - 0.74;
     *energy = w->stiffness / 2 * from * from - 5 * fmax(w->hole - d, 0);
     slope = d < w->hole ? 5 : w->stiffness * from;
@@ -50,19 +51,26 @@ static void test_core(void **state)
     const struct {
         well well;
         mlff_bar_state state;
-        double height; // eV
-        const char *says;
+        double height;             // eV
+        const char *says, *inside; // inside: the hole, NULL where its energy stays above the start
     } cases[] = {
-        {{72, 0},
+        {{72, 0, 0},
          MLFF_BAR_PASSED,
          36 * 0.43 * 0.43,
-         "1 of 1 pair of elements repels"}, // to 0.31 Å, half the sum of covalent radii
-        {{72, 0.45}, MLFF_BAR_PASSED, 36 * 0.29 * 0.29, "attracts from 0.4"},
-        {{12, 0.45}, MLFF_BAR_FAILED, 6 * 0.29 * 0.29, "attracts from 0.4"},
-        {{12, 0.70},
+         "1 of 1 pair of elements repels", // to 0.31 Å, half the sum of covalent radii
+         NULL},
+        {{72, 0.45, 0}, MLFF_BAR_PASSED, 36 * 0.29 * 0.29, "attracts from 0.4", NULL},
+        {{12, 0.45, 0},
+         MLFF_BAR_FAILED,
+         6 * 0.29 * 0.29,
+         "attracts from 0.4",
+         "; closer, the energy of H-H falls 0.195 eV below the start"},
+        {{72, 0, 0.45}, MLFF_BAR_PASSED, 36 * 0.29 * 0.29, "attracts from 0.4", "; closer, the energy of H-H is not finite"},
+        {{12, 0.70, 0},
          MLFF_BAR_FAILED,
          6 * 0.04 * 0.04,
-         "attracts from 0.4"}, // attraction farther out is chemistry, the lowered rim is not
+         "attracts from 0.4", // attraction farther out is chemistry, the lowered rim is not
+         "H-H falls 1.94 eV below"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         well planted = cases[k].well;
@@ -74,6 +82,10 @@ static void test_core(void **state)
         if (bar->state != cases[k].state || fabs(bar->value - cases[k].height) > planted.stiffness * 0.43 * 0.02)
             fail_msg("case %zu: %g eV, %g planted: %s", k, bar->value, cases[k].height, bar->text);
         assert_non_null(strstr(bar->text, cases[k].says));
+        if (cases[k].inside)
+            assert_non_null(strstr(bar->text, cases[k].inside));
+        else
+            assert_null(strstr(bar->text, "closer"));
     }
     // The pair of a cell's two sides: 0.74 Å across the boundary, 9.26 Å inside. The well measures the nearest image.
     well strong = cases[0].well;

@@ -296,6 +296,7 @@ static mlff_status press(const verdict_run *run, mlff_system *system, const clos
 typedef struct barrier {
     double height;  // eV above the start, before the pair attracts, or at the end of the path
     double attract; // Å, where it attracts; 0: nowhere
+    double depth;   // eV below the start that the energy falls to behind there; INFINITY where it is not finite
 } barrier;
 
 // From the pair's own distance to half the sum of its covalent radii. Attraction counts below 0.8 of the sum, and of a triple bond, which
@@ -314,11 +315,12 @@ static mlff_status find_barrier(const verdict_run *run, mlff_system *system, con
         const mlff_status status = press(run, system, pair, distance, forces, &energy, &push);
         if (status != MLFF_OK && (k == 0 || !of_dynamics(status))) return status;
         if (k == 0) start = energy;
-        if (distance < fmin(0.8 * sum, 0.9 * pair->distance) && (status != MLFF_OK || !(push > 0))) {
+        if (barrier_out->attract == 0 && distance < fmin(0.8 * sum, 0.9 * pair->distance) && (status != MLFF_OK || !(push > 0)))
             barrier_out->attract = distance;
-            break;
-        }
-        if (status == MLFF_OK) barrier_out->height = fmax(barrier_out->height, energy - start);
+        if (barrier_out->attract > 0)
+            barrier_out->depth = fmax(barrier_out->depth, status == MLFF_OK ? start - energy : INFINITY);
+        else if (status == MLFF_OK)
+            barrier_out->height = fmax(barrier_out->height, energy - start);
     }
     return MLFF_OK;
 }
@@ -331,7 +333,7 @@ mlff_status verdict_core(const verdict_run *run)
     closest_pair pairs[MOST];
     mlff_system *system = NULL;
     double *forces = base_alloc(3 * (size_t)run->start->n_atoms, sizeof *forces, "forces");
-    int n_repel = 0, lowest = 0, pressed = -1;
+    int n_repel = 0, lowest = 0, deepest = 0, pressed = -1;
     barrier barriers[MOST];
     if (!forces) return MLFF_ERR_MEMORY;
     const bool expected = run->evaluator && evaluator_expect_magnitudes(run->evaluator, true); // none: a field of the caller's
@@ -342,6 +344,7 @@ mlff_status verdict_core(const verdict_run *run)
         MLFF_TRY(find_barrier(run, system, &pairs[k], forces, &barriers[k]));
         n_repel += barriers[k].attract == 0;
         if (barriers[k].height < barriers[lowest].height) lowest = k;
+        if (barriers[k].depth > barriers[deepest].depth) deepest = k;
         const int *z = system->species;
         if (pairs[k].distance <= 0.5 * (covalent_radius(z[pairs[k].a]) + covalent_radius(z[pairs[k].b]))) pressed = k;
     }
@@ -350,16 +353,23 @@ mlff_status verdict_core(const verdict_run *run)
         verdict_say(bar, "one atom has no pair to press; name a larger system");
     } else {
         const int *z = system->species, low = pressed < 0 ? lowest : pressed;
-        char where[80] = "";
+        char where[80] = "", hole[120] = "";
         if (barriers[low].attract > 0) base_format(where, sizeof where, ", which attracts from %.2f Å on", barriers[low].attract);
+        const double depth = barriers[deepest].depth;
+        const char *one = mlff_element_symbol(z[pairs[deepest].a]), *other = mlff_element_symbol(z[pairs[deepest].b]);
+        if (isinf(depth))
+            base_format(hole, sizeof hole, "; closer, the energy of %s-%s is not finite", one, other);
+        else if (depth > 0)
+            base_format(hole, sizeof hole, "; closer, the energy of %s-%s falls %.3g eV below the start", one, other, depth);
         if (pressed >= 0)
             verdict_say(
                 bar, "%s-%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed system",
                 mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), pairs[low].distance);
         else
-            verdict_say(bar, "%d of %d pair%s of elements repel%s down to half the sum of their covalent radii; lowest: %s-%s%s",
+            verdict_say(bar,
+                        "%d of %d pair%s of elements repel%s down to half the sum of their covalent radii; lowest: %s-%s%s%s",
                         n_repel, n, base_plural(n), n_repel == 1 ? "s" : "", mlff_element_symbol(z[pairs[low].a]),
-                        mlff_element_symbol(z[pairs[low].b]), where);
+                        mlff_element_symbol(z[pairs[low].b]), where, hole);
     }
 done:
     if (run->evaluator) evaluator_expect_magnitudes(run->evaluator, expected);
