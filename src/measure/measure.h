@@ -188,13 +188,10 @@ mlff_status shift_of_groups(const double *a, int n_a, const double *b, int n_b, 
 mlff_status shift_of_pairs(const double *a, const double *b, int n, double alpha, shift_result *result_out);
 /* Fewest pairs with which that test can find anything at this level: 6 at 5 %. */
 int shift_pairs_needed(double alpha);
+/* Fewest values in each of two groups with which theirs can: 4 at 5 %. */
+int shift_groups_needed(double alpha);
 
-/* ---- permutation.c, bootstrap.c -------------------------------------------------------------- */
-
-/* Two-sided p of the difference of means, by permutation: exact up to 20 values. n_a, n_b >= 1. */
-mlff_status permutation_test(const double *a, int n_a, const double *b, int n_b, double *p_out);
-/* Fewest values a side with which that test can find anything at this level: 4 at 5 %. */
-int permutation_runs_needed(double alpha);
+/* ---- bootstrap.c, mean.c ---------------------------------------------------------------------- */
 
 double normal_quantile(double fraction);
 /* Student's distribution with nu degrees of freedom, 1 or more. */

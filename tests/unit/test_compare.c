@@ -254,24 +254,6 @@ static void test_student(void **state)
     assert_near(student_below(0.0, 3.0), 0.5, 1e-12);
 }
 
-// The permutation test's own p: two groups apart have the smallest one there is, the same values twice have 1.
-static void test_permutation(void **state)
-{
-    (void)state;
-    const double low[] = {1, 2, 3, 4}, high[] = {11, 12, 13, 14};
-    double p;
-    assert_int_equal(permutation_runs_needed(0.05), 4);
-    assert_int_equal(permutation_runs_needed(0.01), 5);
-    assert_ok(permutation_test(low, 4, high, 4, &p));
-    assert_near(p, 2.0 / 70.0, 1e-12);
-    assert_ok(permutation_test(low, 4, low, 4, &p));
-    assert_near(p, 1.0, 0);
-    double many[24];
-    for (int i = 0; i < 24; i++) many[i] = i;
-    assert_ok(permutation_test(many, 12, many + 12, 12, &p)); // beyond what is counted out: drawn, and never 0
-    assert_near(p, 2.0 / 20001.0, 1e-12);
-}
-
 // Pairs of values: where they scatter so that the floor is less than 3.3 standard errors, a difference needs nine pairs and the test
 // at 0.5 %, so that less than 1 % of the same is called different by median and mean together; where they hardly do, six are enough.
 static void test_noisy_pairs(void **state)
@@ -329,7 +311,6 @@ int main(void)
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_many_stages),
         cmocka_unit_test(test_student),
-        cmocka_unit_test(test_permutation),
         cmocka_unit_test(test_noisy_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

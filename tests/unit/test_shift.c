@@ -27,7 +27,9 @@ static void test_exact_groups(void **state)
     assert_true(r.low < 0.0 && r.high > 0.0 && r.p > 0.5);
     const double c[] = {0.5, 12, 13, 14, 15}; // one of b below all of a: 5 of 25 differences are negative
     assert_ok(shift_of_groups(a, 5, c, 5, 0.05, &r));
-    assert_near(r.p, 2.0 * 19.0 / 252.0, 1e-12); // partitions of 0 to 5 into at most 5 parts: 1 + 1 + 2 + 3 + 5 + 7 = 19
+    assert_near(r.p, 2.0 * 19.0 / 252.0, 1e-12);    // partitions of 0 to 5 into at most 5 parts: 1 + 1 + 2 + 3 + 5 + 7 = 19
+    assert_int_equal(shift_groups_needed(0.05), 4); // 2 in 20 and 2 in 70
+    assert_int_equal(shift_groups_needed(0.01), 5); // 2 in 252
 }
 
 static void test_exact_pairs(void **state)

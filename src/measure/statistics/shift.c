@@ -54,8 +54,8 @@ static mlff_status signed_rank_distribution(int n, double **chances_out, int *n_
 }
 
 // From sorted differences: the statistic is the number of those above 0 (half of those that are 0).
-static mlff_status judge(double *differences, size_t n, double *chances, int n_max, double variance, double alpha,
-                         shift_result *result_out)
+static void judge(double *differences, size_t n, const double *chances, int n_max, double variance, double alpha,
+                  shift_result *result_out)
 {
     base_sort(differences, n);
     double above = 0.0, p = 0.0, reach = normal_quantile(1.0 - 0.5 * alpha) * sqrt(variance);
@@ -74,7 +74,6 @@ static mlff_status judge(double *differences, size_t n, double *chances, int n_m
     r.low = last >= 0 ? differences[last] : -INFINITY; // 0 is within if the statistic is among the values beyond `last`
     r.high = last >= 0 ? differences[n - 1 - (size_t)last] : INFINITY;
     *result_out = r;
-    return MLFF_OK;
 }
 
 mlff_status shift_of_groups(const double *a, int n_a, const double *b, int n_b, double alpha, shift_result *result_out)
@@ -87,7 +86,7 @@ mlff_status shift_of_groups(const double *a, int n_a, const double *b, int n_b, 
     for (int i = 0; i < n_a; i++)
         for (int k = 0; k < n_b; k++) differences[(size_t)i * (size_t)n_b + (size_t)k] = b[k] - a[i];
     if (n_a <= EXACT_MAX && n_b <= EXACT_MAX) MLFF_TRY(rank_sum_distribution(n_a, n_b, &chances, &n_max));
-    MLFF_TRY(judge(differences, n, chances, n_max, (double)n * (n_a + n_b + 1) / 12.0, alpha, result_out));
+    judge(differences, n, chances, n_max, (double)n * (n_a + n_b + 1) / 12.0, alpha, result_out);
 done:
     base_free(chances);
     base_free(differences);
@@ -104,7 +103,7 @@ mlff_status shift_of_pairs(const double *a, const double *b, int n, double alpha
     for (int i = 0; i < n; i++)
         for (int k = i; k < n; k++) means[at++] = 0.5 * (b[i] - a[i] + b[k] - a[k]);
     if (n <= EXACT_PAIRS) MLFF_TRY(signed_rank_distribution(n, &chances, &n_max));
-    MLFF_TRY(judge(means, n_means, chances, n_max, (double)n * (n + 1.0) * (2.0 * n + 1.0) / 24.0, alpha, result_out));
+    judge(means, n_means, chances, n_max, (double)n * (n + 1.0) * (2.0 * n + 1.0) / 24.0, alpha, result_out);
 done:
     base_free(chances);
     base_free(means);
@@ -115,5 +114,13 @@ int shift_pairs_needed(double alpha)
 {
     int n = 1;
     while (2.0 * ldexp(1.0, -n) > alpha) n++;
+    return n;
+}
+
+// Of the (2n choose n) ways to split the values, all equally likely if the groups do not differ, two are the most extreme.
+int shift_groups_needed(double alpha)
+{
+    int n = 1;
+    for (double ways = 2.0; 2.0 / ways > alpha; n++) ways *= (2.0 * n + 1.0) * (2.0 * n + 2.0) / ((n + 1.0) * (n + 1.0));
     return n;
 }

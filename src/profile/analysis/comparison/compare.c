@@ -117,7 +117,7 @@ static mlff_status judge_values(double floor_share, double margin_share, const d
     bool differs = row->change == MLFF_FASTER || row->change == MLFF_SLOWER;
     bool far = row->low > FAR || row->high < 1.0 / FAR;
     if (differs && !far && is_noisy(floor_share, a, n_a, b, n_b, paired)) {
-        int needed = paired ? shift_pairs_needed(ALPHA_STRICT_PAIRS) : permutation_runs_needed(ALPHA_STRICT_GROUPS);
+        int needed = paired ? shift_pairs_needed(ALPHA_STRICT_PAIRS) : shift_groups_needed(ALPHA_STRICT_GROUPS);
         MLFF_TRY(shift_between(a, n_a, b, n_b, paired, paired ? ALPHA_STRICT_PAIRS : ALPHA_STRICT_GROUPS, &strict));
         if (!(strict.low > 0.0 || strict.high < 0.0)) row->change = MLFF_UNCLEAR;
         if (n_a < needed || n_b < needed) row->runs_needed = needed;
@@ -146,7 +146,7 @@ mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n
     }
     mlff_comparison_row row = {.name = ""};
     double floor_share = isfinite(used.noise_floor) ? used.noise_floor : FLOOR_DEFAULT;
-    int needed = used.paired ? shift_pairs_needed(ALPHA) : permutation_runs_needed(ALPHA);
+    int needed = used.paired ? shift_pairs_needed(ALPHA) : shift_groups_needed(ALPHA);
     if (n_a < needed || n_b < needed) row.runs_needed = needed;
     MLFF_TRY(judge_values(floor_share, used.margin, logarithms, n_a, logarithms + n_a, n_b, used.paired, &row));
     *row_out = row;
@@ -168,7 +168,7 @@ static mlff_status compare_steps(mlff_comparison *c, const mlff_profile *const *
     mlff_status status = MLFF_OK;
     bootstrap_result r;
     mlff_comparison_row *row = &c->rows[0];
-    int needed = permutation_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b, n = n_a + n_b;
+    int needed = shift_groups_needed(ALPHA), n_a = c->n_a, n_b = c->n_b, n = n_a + n_b;
     double *values = base_alloc((size_t)n, sizeof *values, "runs");
     bootstrap_run *runs = base_alloc((size_t)n, sizeof *runs, "runs");
     if (!values || !runs) {
@@ -222,7 +222,7 @@ static mlff_status compare_metrics(mlff_comparison *c, const mlff_profile *const
 {
     static const char *const names[METRICS] = {"mean", "P95", "P99"};
     mlff_status status = MLFF_OK;
-    int needed = permutation_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
+    int needed = shift_groups_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
     double *values = base_alloc((size_t)(n_a + n_b), sizeof *values, "runs");
     if (!values) return MLFF_ERR_MEMORY;
     for (int k = 0; k < METRICS; k++) {
@@ -252,7 +252,7 @@ static mlff_status compare_stage(mlff_comparison *c, const mlff_profile *const *
     bootstrap_result r;
     char path[256];
     bool known = true;
-    int needed = permutation_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
+    int needed = shift_groups_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
     mlff_comparison_row row = {.low = 0.0, .high = INFINITY, .p = 1.0};
     bootstrap_run *runs = base_alloc((size_t)(n_a + n_b), sizeof *runs, "runs");
     if (!runs) return MLFF_ERR_MEMORY;
