@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: MIT
 // orb_reference.c: Orb in float64, plain: the truth the other implementations are tested against.
 //
-// The equations and symbols are those of README.md in this folder; a bar over a symbol there is a suffix `_bar` here. The
+// The equations and symbols are those of src/model/orb/README.md; a bar over a symbol there is a suffix `_bar` here. The
 // reverse pass computes each network again, so that only the inputs of layers are kept.
-#include "orb_reference.h"
-
 #include <math.h>
 #include <string.h>
 
+#include "model/orb/orb_graph.h"
 #include "orb_plain.h"
+
+// Arrays of a compute, in the data flow's order (orb_model.h). Edges are those of `graph`.
+typedef struct reference_state {
+    orb_graph graph;
+    double *inputs;                    // [n_edges][n_edge_inputs]
+    double *nodes[ORB_MAX_LAYERS + 1]; // [n_atoms][F] input of each layer, conditioned; the last one: the output
+    double *edges[ORB_MAX_LAYERS + 1]; // [n_edges][F] likewise
+    double *send[ORB_MAX_LAYERS];      // [n_edges] sigmoid of the gate, without the envelope
+    double *receive[ORB_MAX_LAYERS];   // [n_edges]
+    double *message[ORB_MAX_LAYERS];   // [n_edges][F] m; after the reverse pass dE/dm
+    double *received[ORB_MAX_LAYERS], *sent[ORB_MAX_LAYERS];   // [n_atoms][F] A_r, A_s
+    double *mean;                                              // [n_systems][F] of the last nodes
+    double *force;                                             // [n_atoms][3] of the head, before the mean is removed
+    double *nodes_bar, *edges_bar, *inputs_bar, *envelope_bar; // dE/d(…) after the reverse pass; nodes: of the encoder's output
+} reference_state;
 
 typedef struct reference {
     model_backend backend;
     orb_parameters parameters;
     mlff_stage *stages;
-    orb_reference_state state;
+    reference_state state;
     double *rows, *rows_bar; // [n_edges or n_atoms][3F] inputs of a network, and dE/d(…)
     double *sent_bar;        // [n_atoms][2F] dE/d(A_r), dE/d(A_s)
     double *encoded;         // [n_species][F] of the elements that occur
@@ -22,11 +36,6 @@ typedef struct reference {
     size_t atom_capacity, edge_capacity, system_capacity;
     int64_t n_growths;
 } reference;
-
-const orb_reference_state *orb_reference_state_get(const model_backend *backend)
-{
-    return &((const reference *)backend)->state;
-}
 
 static double sigmoid(double x)
 {
@@ -38,7 +47,7 @@ static double sigmoid(double x)
 static void encode(reference *r, const model_graph *graph)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const size_t F = (size_t)p->n_features;
     bool done[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
     for (int i = 0; i < graph->n_atoms; i++) {
@@ -69,7 +78,7 @@ static void condition(reference *r, const model_graph *graph, int t)
 // [e | n_sender | n_receiver]
 static void gather_edges(reference *r, int t)
 {
-    const orb_reference_state *s = &r->state;
+    const reference_state *s = &r->state;
     const size_t F = (size_t)r->parameters.n_features;
     for (size_t e = 0; e < (size_t)s->graph.n_edges; e++) {
         double *row = r->rows + 3 * e * F;
@@ -82,7 +91,7 @@ static void gather_edges(reference *r, int t)
 // [n | A_r | A_s]
 static void gather_nodes(reference *r, int t)
 {
-    const orb_reference_state *s = &r->state;
+    const reference_state *s = &r->state;
     const size_t F = (size_t)r->parameters.n_features;
     for (size_t i = 0; i < (size_t)s->graph.n_atoms; i++) {
         double *row = r->rows + 3 * i * F;
@@ -95,7 +104,7 @@ static void gather_nodes(reference *r, int t)
 static void message(reference *r, int t)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const orb_graph *graph = &s->graph;
     const size_t F = (size_t)p->n_features;
     const int n_edges = graph->n_edges;
@@ -121,7 +130,7 @@ static void message(reference *r, int t)
 static void update(reference *r, int t)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const size_t n = (size_t)s->graph.n_atoms * (size_t)p->n_features;
     gather_nodes(r, t);
     orb_plain_mlp(p, &p->layer[t].node, s->graph.n_atoms, r->rows, s->nodes[t + 1], r->scratch);
@@ -131,7 +140,7 @@ static void update(reference *r, int t)
 static void readout(reference *r, const model_graph *graph, const model_outputs *out)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *state = &r->state;
+    reference_state *state = &r->state;
     const size_t F = (size_t)p->n_features;
     const double *nodes = state->nodes[p->n_layers];
     for (int s = 0; s < graph->n_systems; s++) {
@@ -166,7 +175,7 @@ static void readout(reference *r, const model_graph *graph, const model_outputs 
 static void readout_backward(reference *r, const model_graph *graph)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *state = &r->state;
+    reference_state *state = &r->state;
     const orb_linear *first = &p->energy.linear[0], *second = &p->energy.linear[1];
     const size_t F = (size_t)p->n_features;
     double *z = r->scratch, *mean_bar = r->rows;
@@ -186,7 +195,7 @@ static void readout_backward(reference *r, const model_graph *graph)
 static void update_backward(reference *r, int t)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const size_t F = (size_t)p->n_features;
     gather_nodes(r, t);
     orb_plain_mlp_backward(p, &p->layer[t].node, s->graph.n_atoms, r->rows, s->nodes_bar, r->rows_bar, r->scratch);
@@ -201,7 +210,7 @@ static void update_backward(reference *r, int t)
 static void message_backward(reference *r, int t)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const orb_graph *graph = &s->graph;
     const orb_layer *layer = &p->layer[t];
     const size_t F = (size_t)p->n_features;
@@ -236,7 +245,7 @@ static void message_backward(reference *r, int t)
 static void inputs_backward(reference *r, double *pair_gradient)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const orb_graph *graph = &s->graph;
     for (size_t e = 0; e < (size_t)graph->n_edges; e++)
         orb_edge_inputs_backward(p, graph->distance[e], graph->direction + 3 * e, graph->envelope[e], graph->envelope_slope[e],
@@ -268,7 +277,7 @@ static mlff_status resize(reference *r, int n_systems)
 {
     mlff_status status = MLFF_OK;
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     const size_t F = (size_t)p->n_features, n_atoms = (size_t)s->graph.n_atoms, n_edges = (size_t)s->graph.n_edges;
     const size_t rows = n_atoms > n_edges ? n_atoms : n_edges, before = r->atom_capacity + r->edge_capacity + r->system_capacity;
     if (n_atoms > r->atom_capacity || n_edges > r->edge_capacity) { // rows of both kinds share two arrays
@@ -302,7 +311,7 @@ done:
 static void compute_backward(reference *r, const model_graph *graph, double *pair_gradient, stage_clock *clock, int stage)
 {
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     readout_backward(r, graph);
     stage_end(clock, stage++);
     for (int t = p->n_layers - 1; t >= 0; t--) {
@@ -324,7 +333,7 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
     mlff_status status = MLFF_OK;
     reference *r = (reference *)backend;
     const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     MLFF_TRY(orb_check_graph(p, graph));
     MLFF_TRY(orb_graph_update(&s->graph, p, graph));
     MLFF_TRY(resize(r, graph->n_systems));
@@ -362,7 +371,7 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
 static void destroy(model_backend *backend)
 {
     reference *r = (reference *)backend;
-    orb_reference_state *s = &r->state;
+    reference_state *s = &r->state;
     for (int t = 0; t <= ORB_MAX_LAYERS; t++) {
         base_free(s->nodes[t]);
         base_free(s->edges[t]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // painn_reference.c: PaiNN in float64, plain: the truth the other implementations are tested against.
 //
-// The equations and symbols are those of README.md in this folder (Schütt et al. 2021, arXiv:2102.03150, with
+// The equations and symbols are those of src/model/painn/README.md (Schütt et al. 2021, arXiv:2102.03150, with
 // SchNetPack's conventions); a bar over a symbol there is a suffix `_bar` here: x_bar = dE/dx. Sums over pairs run in
 // list order, reverse sums are scattered to the neighbor, so the list need not be symmetric.
 #include <assert.h>
