@@ -187,9 +187,6 @@ void profile_stage_path(const profile_stage *stage, char *text, size_t text_byte
 
 /* identity.c: fills workload and implementation; `frame` is the first one. */
 mlff_status identity_collect(mlff_profile *profile, const mlff_callable *callable, const mlff_system *frame, unsigned properties);
-/* Hashes (FNV-1a) of what a number must share with another to be compared with it; 0 where the file does not say. */
-uint64_t identity_workload(const mlff_profile *profile);
-uint64_t identity_environment(const mlff_profile *profile);
 /* Name of the first key in which two differ, and the values, into text; false if they are the same. */
 bool identity_difference(const mlff_profile *a, const mlff_profile *b, char *text, size_t text_bytes);
 /* callable.c: if the callable is one of our evaluators, adds what its model and evaluator are. */

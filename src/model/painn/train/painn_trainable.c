@@ -116,31 +116,3 @@ done:
     train_layout_free(&layout);
     return status;
 }
-
-void painn_trainable_view(const painn_trainable *T, const float *weights, const painn_parameters *model,
-                          painn_parameters *view_out)
-{
-    painn_parameters view = *model;
-    view.embedding = weights + T->embedding;
-    for (int l = 0; l < view.n_layers; l++) {
-        const painn_trainable_layer *t = &T->layer[l];
-        view.layer[l] = (painn_layer){
-            .filter_weight = weights + t->filter_weight,
-            .filter_bias = weights + t->filter_bias,
-            .W1 = weights + t->W1,
-            .b1 = weights + t->b1,
-            .W2 = weights + t->W2,
-            .b2 = weights + t->b2,
-            .U = weights + t->U,
-            .M1 = weights + t->M1,
-            .c1 = weights + t->c1,
-            .M2 = weights + t->M2,
-            .c2 = weights + t->c2,
-        };
-    }
-    for (int k = 0; k < view.n_readout; k++) {
-        view.readout_weight[k] = weights + T->readout_weight[k];
-        view.readout_bias[k] = weights + T->readout_bias[k];
-    }
-    *view_out = view;
-}

@@ -21,10 +21,6 @@ typedef struct painn_trainable {
  * energies. Freed with train_layout_free. */
 mlff_status painn_trainable_create(const mlff_model *model, train_layout *layout_out, painn_trainable *trainable_out);
 
-/* `parameters` of the model with its trainable tensors in weights[n_parameters] instead, borrowed. */
-void painn_trainable_view(const painn_trainable *trainable, const float *weights, const painn_parameters *model,
-                          painn_parameters *view_out);
-
 /* float64, plain: painn_train_reference.c. */
 mlff_status painn_train_reference_create(const mlff_model *model, const train_backend_options *options,
                                          train_backend **backend_out);

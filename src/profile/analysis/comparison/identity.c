@@ -13,11 +13,6 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    return hash_bytes(hash, text ? text : "", text ? strlen(text) + 1 : 1);
-}
-
 enum { HASH_START_HIGH = 0xcbf29ce4, HASH_START_LOW = 0x84222325 };
 static const uint64_t hash_start = (uint64_t)HASH_START_HIGH << 32 | HASH_START_LOW;
 
@@ -72,23 +67,6 @@ static const char *const workload_keys[] = {"model", "system", "trajectory", "pr
 static const char *const environment_keys[] = {"cpu", "cores_usable", "cores_online", "governor", "build", "gpu", "gpu_driver"};
 enum { N_WORKLOAD_KEYS = sizeof workload_keys / sizeof *workload_keys };
 enum { N_ENVIRONMENT_KEYS = sizeof environment_keys / sizeof *environment_keys };
-
-uint64_t identity_workload(const mlff_profile *profile)
-{
-    uint64_t hash = hash_start;
-    if (profile->workload.n == 0) return 0;
-    for (int i = 0; i < N_WORKLOAD_KEYS; i++) hash = hash_text(hash, environment_find(&profile->workload, workload_keys[i]));
-    return hash;
-}
-
-uint64_t identity_environment(const mlff_profile *profile)
-{
-    uint64_t hash = hash_start;
-    if (profile->environment.n == 0) return 0;
-    for (int i = 0; i < N_ENVIRONMENT_KEYS; i++)
-        hash = hash_text(hash, environment_find(&profile->environment, environment_keys[i]));
-    return hash;
-}
 
 static bool differs(const char *a, const char *b, const char *key, char *text, size_t text_bytes)
 {
