@@ -148,7 +148,7 @@ struct mlff_profile {
     /* Derived from the above by profile_derive. */
     steady_state steady;                            /* `first` is a step; of the steady part: */
     double steady_mean_ms, before_s, before_cost_s; /* before_s: time of the steps before it; before_cost_s: beyond steady ones */
-    percentile_bounds bounds[N_BOUNDS];             /* ms, by profile_bound_fractions */
+    percentile_bounds bounds[N_BOUNDS];             /* ms, by profile_bound_names */
     mlff_profile_verdict *verdicts;
     int n_verdicts;
     char **recommendations;
@@ -216,7 +216,6 @@ const char *profile_change_mb_text(double bytes, char text[32]);
 
 /* steadiness.c: from which step on a run is itself, and percentiles of that part with intervals. */
 mlff_status steadiness_derive(mlff_profile *profile);
-extern const double profile_bound_fractions[N_BOUNDS];
 extern const char *const profile_bound_names[N_BOUNDS], *const profile_steady_names[6]; /* by steady_kind */
 /* Median of the steady part, ms; of all steps where none was found. */
 double profile_typical_ms(const mlff_profile *profile);

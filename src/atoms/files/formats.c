@@ -79,7 +79,8 @@ static bool has_suffix(const char *name, const char *suffixes)
     return false;
 }
 
-const file_format *format_of_path(const char *path)
+// The format that a file's name says; NULL where it says none.
+static const file_format *format_of_path(const char *path)
 {
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;

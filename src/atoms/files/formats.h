@@ -18,8 +18,6 @@ typedef struct file_format {
 
 /* The format of --format; NULL for an unknown name. */
 const file_format *format_named(const char *name);
-/* The format that a file's name says; NULL where it says none. */
-const file_format *format_of_path(const char *path);
 /* The format whose first line this is; NULL for none. */
 const file_format *format_of_line(const char *line);
 /* The format to write a file in: `name`, or where it is NULL what the path says; streams are extended XYZ. Fails with MLFF_ERR_USAGE

@@ -29,10 +29,4 @@ void check_gpu(check_table *table);                 // driver, GPUs, CUDA librar
 void check_tools(check_table *table);               // compilers and profilers on PATH
 void check_python(check_table *table, bool import); // packages, by their files; `import` also asks them about GPUs
 
-// Runs a program without a shell; its first output bytes go to `text`, one line joined by blanks. False if it is not
-// there, fails, or takes longer than `seconds`.
-bool check_run(const char *const *argv, double seconds, char *text, int text_bytes);
-// Full path of a program on PATH.
-bool check_find(const char *program, char *path, int path_bytes);
-
 #endif

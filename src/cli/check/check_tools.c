@@ -12,7 +12,8 @@
 #include "check_probe.h"
 #include "cli/support/cli.h"
 
-bool check_find(const char *program, char *path, int path_bytes)
+// Full path of a program on PATH.
+static bool find_program(const char *program, char *path, int path_bytes)
 {
     const char *folders = getenv("PATH");
     while (folders && *folders) {
@@ -36,7 +37,9 @@ static void child(const char *const *argv, int output)
     _exit(127);
 }
 
-bool check_run(const char *const *argv, double seconds, char *text, int text_bytes)
+// Runs a program without a shell; its first output bytes go to `text`, one line joined by blanks. False if it is not
+// there, fails, or takes longer than `seconds`.
+static bool run_program(const char *const *argv, double seconds, char *text, int text_bytes)
 {
     int ends[2], length = 0, state = 0;
     text[0] = 0;
@@ -72,13 +75,13 @@ static void check_program(check_table *table, const char *group, const char *pro
                           const char *use)
 {
     char path[256], text[600];
-    if (!check_find(program, path, sizeof path)) {
+    if (!find_program(program, path, sizeof path)) {
         check_add(table, group, program, CHECK_NOT_NEEDED, false, "not on PATH; %s", use);
         return;
     }
     const char *const argv[] = {program, flag, NULL};
     const char *shown = "";
-    if (flag && check_run(argv, 10, text, sizeof text)) {
+    if (flag && run_program(argv, 10, text, sizeof text)) {
         shown = marker ? strstr(text, marker) : text;
         if (!shown) shown = text;
     }
@@ -107,26 +110,26 @@ void check_python(check_table *table, bool import)
     static const char ask_torch[] = "import torch; print('torch', torch.__version__, 'sees', torch.cuda.device_count(), 'GPUs')";
     static const char ask_jax[] = "import jax; print('jax', jax.__version__, 'runs on', jax.default_backend())";
     char path[256], text[600];
-    if (!check_find("python3", path, sizeof path)) {
+    if (!find_program("python3", path, sizeof path)) {
         check_add(table, "python", "python3", CHECK_NOT_NEEDED, false, "not on PATH; only the Python package needs it");
         return;
     }
     const char *const version[] = {"python3", "-c", "import sys; print(sys.version.split()[0])", NULL};
-    bool works = check_run(version, 20, text, sizeof text);
+    bool works = run_program(version, 20, text, sizeof text);
     check_add(table, "python", "python3", works ? CHECK_PASS : CHECK_FAIL, false, "%.100s%s%.120s", text,
               *text ? " at " : "does not run: ", path);
     if (!works) return;
     const char *const packages[] = {"python3", "-c", find, "numpy", "ase", "torch", "jax", "triton", "cupy", "pycuda", NULL};
-    if (check_run(packages, 20, text, sizeof text) && *text)
+    if (run_program(packages, 20, text, sizeof text) && *text)
         check_add(table, "python", "packages", CHECK_PASS, false, "%.240s", text);
     else
         check_add(table, "python", "packages", CHECK_NOT_NEEDED, false, "none of numpy, ase, torch, jax, triton, cupy, pycuda");
     if (!import) return;
     const char *const torch[] = {"python3", "-c", ask_torch, NULL}, *const jax[] = {"python3", "-c", ask_jax, NULL};
-    bool found = check_run(torch, 60, text, sizeof text);
+    bool found = run_program(torch, 60, text, sizeof text);
     check_add(table, "python", "torch", found ? CHECK_PASS : CHECK_NOT_NEEDED, false, "%.240s",
               found ? text : "cannot be imported");
-    found = check_run(jax, 60, text, sizeof text);
+    found = run_program(jax, 60, text, sizeof text);
     check_add(table, "python", "jax", found ? CHECK_PASS : CHECK_NOT_NEEDED, false, "%.240s",
               found ? text : "cannot be imported");
 }

@@ -34,7 +34,8 @@ typedef struct group {
     int n, n_profiles;
 } group;
 
-int compare_exit(mlff_change change)
+// The exit status of an answer: 0 the same or faster, 3 slower, 4 unclear.
+static int exit_of(mlff_change change)
 {
     return change == MLFF_SLOWER ? CLI_SLOWER : change == MLFF_UNCLEAR ? CLI_UNCLEAR : CLI_GOOD;
 }
@@ -46,7 +47,7 @@ int compare_report(const mlff_comparison *comparison, bool json, mlff_status *st
     if (*status_out != MLFF_OK) return CLI_FAILED;
     fputs(text, stdout);
     mlff_text_free(text);
-    return compare_exit(mlff_comparison_verdict(comparison));
+    return exit_of(mlff_comparison_verdict(comparison));
 }
 
 static double milliseconds(const struct timeval *time)
@@ -209,7 +210,7 @@ static mlff_status report_processes(const group groups[2], const mlff_comparison
             printf("%-15s %10.5g ms %10.5g ms  %s\n", names[k], rows[k].a_ms, rows[k].b_ms, sentence);
         }
     }
-    *exit_out = compare_exit(rows[WALL].change);
+    *exit_out = exit_of(rows[WALL].change);
 done:
     return status;
 }

@@ -18,7 +18,5 @@ enum { COMPARE_REPEATS = 8, COMPARE_PAIRS = 400, COMPARE_MORE = 4 };
 int compare_runs(const char *const commands[2], int n_rounds, int n_repeats, const mlff_comparison_options *options, bool json);
 /* What mlff compare says and returns of a comparison. */
 int compare_report(const mlff_comparison *comparison, bool json, mlff_status *status_out);
-/* The exit status of an answer: 0 the same or faster, 3 slower, 4 unclear. */
-int compare_exit(mlff_change change);
 
 #endif

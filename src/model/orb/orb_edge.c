@@ -108,8 +108,9 @@ void orb_edge_inputs_backward(const orb_parameters *p, double d, const double u[
 
 // ---- repulsion ----------------------------------------------------------------------------------------------------------
 
+// ZBL energy of an edge between elements a and b, eV: half of that of the pair; its slope in d.
 // orb-models numbers the elements from 1 twice: charge and radius are those of the next element.
-double orb_repulsion_of_edge(const orb_parameters *p, int a, int b, double d, double *slope)
+static double repulsion_of_edge(const orb_parameters *p, int a, int b, double d, double *slope)
 {
     static const double c[4] = {0.1818, 0.5099, 0.2802, 0.02817}, k[4] = {3.2, 0.9423, 0.4028, 0.2016};
     const double end = p->repulsion_radius[a] + p->repulsion_radius[b];
@@ -145,7 +146,7 @@ void orb_add_repulsion(const orb_parameters *p, const orb_graph *graph, const mo
             const size_t i = (size_t)graph->sender[e], j = (size_t)graph->receiver[e], pair = (size_t)graph->pair[e];
             const double d = graph->distance[e], *u = graph->direction + 3 * (size_t)e;
             double slope = 0;
-            energy += orb_repulsion_of_edge(p, pairs->species[i], pairs->species[j], d, &slope);
+            energy += repulsion_of_edge(p, pairs->species[i], pairs->species[j], d, &slope);
             for (int c = 0; out->pair_gradient && c < 3; c++) out->pair_gradient[3 * pair + (size_t)c] += share * slope * u[c];
             for (int c = 0; out->atom_force && c < 3; c++) {
                 out->atom_force[3 * i + (size_t)c] += share * slope * u[c];

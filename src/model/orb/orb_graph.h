@@ -36,8 +36,6 @@ void orb_edge_inputs(const orb_parameters *parameters, double d, const double u[
 /* dE/dr [3] of the edge's vector from dE/d(inputs) and dE/d(envelope), Bessel functions and harmonics only. */
 void orb_edge_inputs_backward(const orb_parameters *parameters, double d, const double u[3], double envelope, double slope,
                               const double *inputs_bar, double envelope_bar, double vector_bar[3]);
-/* ZBL energy of an edge between elements a and b, eV: half of that of the pair; its slope in d. */
-double orb_repulsion_of_edge(const orb_parameters *parameters, int a, int b, double d, double *slope);
 
 /* Direct forces [n][3] of one system in place: the mean is removed and, without a cell, the net torque; then scale and mean.
  * `positions` [n][3]. */

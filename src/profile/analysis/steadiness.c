@@ -14,7 +14,7 @@
 #define OVERHEAD_TOLD 0.05  // of a step: an upper bound on the cost of measuring above this says nothing
 #define BOUND_TOLD 1.0      // of a percentile: an interval that reaches further than this on one side says nothing
 
-const double profile_bound_fractions[N_BOUNDS] = {0.5, 0.95, 0.99};
+static const double bound_fractions[N_BOUNDS] = {0.5, 0.95, 0.99};
 const char *const profile_bound_names[N_BOUNDS] = {"median", "P95", "P99"};
 const char *const profile_steady_names[6] = {"too few steps", "flat", "warm-up", "slowdown", "cyclic", "none"};
 
@@ -32,7 +32,7 @@ mlff_status steadiness_derive(mlff_profile *profile)
     profile->before_s = before * (double)every * 1e-3;
     profile->before_cost_s = first > 0 ? (before - profile->steady_mean_ms * (double)first) * (double)every * 1e-3 : 0.0;
     for (int k = 0; k < N_BOUNDS; k++)
-        MLFF_TRY(percentile_interval(t + first, n - first, profile_bound_fractions[k], &profile->bounds[k]));
+        MLFF_TRY(percentile_interval(t + first, n - first, bound_fractions[k], &profile->bounds[k]));
     s.first *= every;
     profile->steady = s;
 done:
@@ -155,7 +155,7 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
     else if (bound_informs(b))
         base_format(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
                     PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
-    else if (isfinite(b->value) && !steadiness_percentile_known(profile, profile_bound_fractions[bound]))
+    else if (isfinite(b->value) && !steadiness_percentile_known(profile, bound_fractions[bound]))
         snprintf(text, text_bytes, "%s: needs %lld steps, %lld %s there", name, (long long)b->n_needed,
                  (long long)profile->n_latency, profile->n_latency == 1 ? "is" : "are");
     else if (isfinite(b->value) && b->n_needed > profile->n_latency)

@@ -41,7 +41,8 @@ static double median_clock(const power_series *s, bool memory)
     return statistics_median(values, n);
 }
 
-bool energy_slowed(const power_series *s, int sample)
+// True if the sample's clock is well below the median of all.
+static bool is_slowed(const power_series *s, int sample)
 {
     double median = s->n >= 4 ? median_clock(s, false) : NAN;
     return s->samples[sample].sm_mhz > 0 && s->samples[sample].sm_mhz < CLOCK_WELL_BELOW * median; // false for NaN
@@ -90,7 +91,7 @@ mlff_status energy_derive(const power_series *s, energy_report **report_out)
         if (i == 0) continue;
         int64_t stretch = sample->step - s->samples[i - 1].step;
         steps += stretch;
-        if (energy_slowed(s, i)) slowed += stretch;
+        if (is_slowed(s, i)) slowed += stretch;
     }
     report->slowed_share = steps > 0 ? (double)slowed / (double)steps : 0.0;
     *report_out = report;
@@ -114,7 +115,7 @@ void run_tag_clock(run *r)
 {
     const power_series *p = &r->power;
     for (int i = 1; i < p->n; i++) {
-        if (!energy_slowed(p, i)) continue;
+        if (!is_slowed(p, i)) continue;
         int64_t from = p->samples[i - 1].step, to = p->samples[i].step;
         for (int k = 0; k < r->step.n_slowest; k++)
             if (r->step.slowest[k].step >= from && r->step.slowest[k].step < to) r->step.slowest[k].tags |= TAG_CLOCK;

@@ -22,8 +22,6 @@ typedef struct energy_report {
 void energy_report_free(energy_report *report);
 /* From samples in the order of steps. */
 mlff_status energy_derive(const power_series *series, energy_report **report_out);
-/* True if the sample's clock is well below the median of all. */
-bool energy_slowed(const power_series *series, int sample);
 /* "1.23 mJ a step (1.20 to 1.26 …), 412 W" or why not. */
 void energy_text(const energy_report *report, char *text, size_t text_bytes);
 /* "SM clock 1980 MHz (1755 at least), …"; "" where there is none. */

@@ -13,7 +13,7 @@
 
 enum { KERNELS_STEPS_MAX = 10000, USUAL_STEPS = 30, SETTLING_STEPS = 2, FADING_STEPS = 200, FADING_NS = 20000000 };
 
-void kernel_report_clear(kernel_report *report)
+static void clear(kernel_report *report)
 {
     for (int i = 0; i < report->n_rows; i++) {
         base_free(report->rows[i].name);
@@ -27,7 +27,7 @@ void kernel_report_clear(kernel_report *report)
 
 void kernel_report_free(kernel_report *report)
 {
-    if (report) kernel_report_clear(report);
+    if (report) clear(report);
     base_free(report);
 }
 
@@ -224,7 +224,9 @@ static int by_weight(const void *a, const void *b)
     return (x->busy_us < y->busy_us) - (x->busy_us > y->busy_us);
 }
 
-mlff_status kernels_tell_phases(kernel_report *full, const kernel_report *energy)
+// Says of each kernel of a force field without stages whether steps of the energy alone run it too ("energy: matrix product"),
+// or only steps with forces, or both run it, with forces oftener.
+static mlff_status tell_phases(kernel_report *full, const kernel_report *energy)
 {
     mlff_status status = MLFF_OK;
     if (energy->busy_ms > 0.95 * full->busy_ms) return MLFF_OK; // it computes all results, whichever are requested
@@ -301,9 +303,10 @@ done:
 
 // ---- in words ------------------------------------------------------------------------------------
 
-enum { AMORTISED_TO = 500 }; // 0.2 %
+enum { AMORTISED_TO = 500 };
 
-double kernels_interval_s(const kernel_report *report)
+// Listening, amortised: with a window so often, s, its cost is 0.2 % of the time.
+static double interval_s(const kernel_report *report)
 {
     return fmax(report->cost_ms, 0.0) * 1e-3 * AMORTISED_TO;
 }
@@ -331,7 +334,7 @@ void kernels_cost_text(const kernel_report *report, char *text, size_t text_byte
                     report->run_share * 100.0);
     else
         base_format(cost, sizeof cost, "%s unwatched after; the window cost %s beyond that, 0.2 %% if there is one every %.3g s",
-                    PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report));
+                    PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), interval_s(report));
     snprintf(text, text_bytes,
              "%lld step%s watched by CUPTI %lld: %s each, %s unwatched before (median); %s; opening CUPTI took %s once%s",
              (long long)report->n_steps, base_plural(report->n_steps), (long long)report->cupti_version,
@@ -392,9 +395,9 @@ static mlff_status analyse(run *r, kernel_report *report, int64_t n_steps, bool 
     MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, until_ns, r->n_stages > 0 ? &r->callable : NULL));
     if (!energy_alone) return MLFF_OK;
     MLFF_TRY(kernels_analyse(&energy, &r->activity, first, n_steps, 1, INT64_MAX, NULL));
-    MLFF_TRY(kernels_tell_phases(report, &energy));
+    MLFF_TRY(tell_phases(report, &energy));
 done:
-    kernel_report_clear(&energy);
+    clear(&energy);
     return status;
 }
 

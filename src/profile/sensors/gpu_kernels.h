@@ -40,7 +40,6 @@ typedef struct kernel_report {
 } kernel_report;
 
 void kernel_report_free(kernel_report *report);
-void kernel_report_clear(kernel_report *report);
 mlff_status kernel_report_copy(const kernel_report *report, kernel_report **copy_out);
 
 /* Name of a kernel or a copy; borrowed from the window. */
@@ -55,11 +54,6 @@ typedef struct kernel_step {
  * MLFF_ERR_MEMORY. */
 mlff_status kernels_analyse(kernel_report *report, const activity *window, const kernel_step *steps, int64_t n_steps,
                             int64_t n_each, int64_t until_ns, const mlff_callable *callable);
-/* Says of each kernel of a force field without stages whether steps of the energy alone run it too ("energy: matrix product"),
- * or only steps with forces, or both run it, with forces oftener. */
-mlff_status kernels_tell_phases(kernel_report *full, const kernel_report *energy);
-/* Listening, amortised: with a window so often, s, its cost is 0.2 % of the time. */
-double kernels_interval_s(const kernel_report *report);
 /* "from the first kernel's start to the last one's end 51.2 µs; the stages' own clocks say 51.0 µs"; "" without clocks. */
 void kernels_clock_text(const kernel_report *report, char *text, size_t text_bytes);
 /* What listening cost, and what was lost. */

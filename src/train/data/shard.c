@@ -26,7 +26,7 @@ uint64_t shard_key(const mlff_system *system)
     return key;
 }
 
-void shard_label_free(shard_label *label)
+static void label_free(shard_label *label)
 {
     mlff_system_destroy(label->system);
     base_free(label->atom_energies);
@@ -231,7 +231,7 @@ static mlff_status decode(const char *payload, size_t left, shard_label *label_o
     *label_out = label;
     label = (shard_label){0};
 done:
-    shard_label_free(&label);
+    label_free(&label);
     return status;
 }
 
@@ -257,7 +257,7 @@ mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, 
         if (status != MLFF_OK)
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: label %" PRId64 ", at byte %zu: %s", path, n_labels + 1, at, mlff_last_error());
         status = visitor ? visitor(context, &label) : MLFF_OK;
-        shard_label_free(&label);
+        label_free(&label);
         MLFF_TRY(status);
     }
     if (at < map.length && any_frame_behind(&map, at))

@@ -51,7 +51,6 @@ typedef struct shard_label {
     double weight;         /* in the loss; 1 where the file has none */
     char problem[200];     /* of a failed one */
 } shard_label;
-void shard_label_free(shard_label *label);
 
 /* First 8 bytes of the SHA-256 of atoms, positions and cell: equal for equal structures only. */
 uint64_t shard_key(const mlff_system *system);

@@ -40,7 +40,7 @@ static double sigmoid(double x)
 }
 
 // Above 20 PyTorch's softplus is x itself.
-double orb_plain_activation(enum orb_activation kind, double x)
+static double activation(enum orb_activation kind, double x)
 {
     if (kind == ORB_SILU) return x * sigmoid(x);
     return (x > 20.0 ? x : log1p(exp(x))) - 0.6931471805599453;
@@ -92,7 +92,7 @@ size_t orb_plain_scratch(const orb_parameters *p)
 
 static void activate(enum orb_activation kind, size_t n, const double *z, double *h)
 {
-    for (size_t k = 0; k < n; k++) h[k] = orb_plain_activation(kind, z[k]);
+    for (size_t k = 0; k < n; k++) h[k] = activation(kind, z[k]);
 }
 
 // One block of at most ORB_PLAIN_ROWS rows: z1, z2 before the activations, y before the norm.

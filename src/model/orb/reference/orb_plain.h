@@ -11,7 +11,6 @@ enum { ORB_PLAIN_ROWS = 32 }; /* rows that a network is applied to at a time */
 void orb_plain_linear(const orb_linear *linear, int n, const double *x, double *y);
 /* x_bar [n][n_in] += y_bar [n][n_out] W */
 void orb_plain_linear_backward(const orb_linear *linear, int n, const double *y_bar, double *x_bar);
-double orb_plain_activation(enum orb_activation kind, double x);
 double orb_plain_slope(enum orb_activation kind, double x);
 
 /* Doubles of scratch that the functions below need. */
