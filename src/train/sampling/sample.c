@@ -200,6 +200,21 @@ static mlff_status find_modes(sampling *s, size_t seed, normal_modes *modes, boo
     return MLFF_OK;
 }
 
+// A seed's copy with its atoms displaced independently.
+static mlff_status perturbed_copy(const sampling *s, size_t seed, double temperature, uint64_t stream, mlff_system **copy_out)
+{
+    mlff_system *copy;
+    mlff_status status = mlff_system_copy(s->seeds->samples[seed].system, &copy);
+    if (status != MLFF_OK) return status;
+    status = mlff_system_perturb(copy, temperature, sample_seed(s->options.seed, stream));
+    if (status != MLFF_OK) {
+        mlff_system_destroy(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return MLFF_OK;
+}
+
 static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by_modes)
 {
     mlff_status status = MLFF_OK;
@@ -218,12 +233,13 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
         const double temperature = o->temperatures[k % o->n_temperatures];
         const uint64_t stream = ((uint64_t)STREAM_MODES << 32) + (uint64_t)s->next_group;
         mlff_system *copy;
-        MLFF_TRY(mlff_system_copy(system, &copy));
         base_format(origin, sizeof origin, "%s %g K", by_modes ? "modes" : "thermal", temperature);
-        if (by_modes)
+        if (by_modes) {
+            MLFF_TRY(mlff_system_copy(system, &copy));
             normal_modes_displace(&modes, copy, temperature, o->seed, stream);
-        else
-            mlff_system_perturb(copy, temperature, sample_seed(o->seed, stream));
+        } else {
+            MLFF_TRY(perturbed_copy(s, seed, temperature, stream, &copy));
+        }
         MLFF_TRY(offer(s, copy, origin, s->next_group++));
         if (k % 64 == 0) MLFF_TRY(proceed(s));
     }
@@ -384,8 +400,7 @@ static mlff_status sample_pairs(sampling *s, size_t seed, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         const uint64_t stream = ((uint64_t)STREAM_PAIRS << 32) + (uint64_t)s->next_group;
         mlff_system *copy;
-        MLFF_TRY(mlff_system_copy(s->seeds->samples[seed].system, &copy));
-        mlff_system_perturb(copy, coldest, sample_seed(s->options.seed, stream));
+        MLFF_TRY(perturbed_copy(s, seed, coldest, stream, &copy));
         status = compress_pair(s, neighbors, copy, stream);
         if (status != MLFF_OK) mlff_system_destroy(copy);
         MLFF_TRY(status);
