@@ -22,46 +22,6 @@ SUPPORT int gpu_is_emulated(void)
     return mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info) == MLFF_OK && strstr(info.name, "emulated") != NULL;
 }
 
-// Several systems in one batch; owns its arrays.
-typedef struct joined {
-    mlff_batch batch;
-    int32_t *first_atom, *species;
-    double *positions, *cells;
-    unsigned char *periodic;
-} joined;
-
-SUPPORT joined join(mlff_system *const *systems, int n)
-{
-    joined j = {.first_atom = calloc((size_t)n + 1, sizeof(int32_t))};
-    for (int k = 0; k < n; k++) j.first_atom[k + 1] = j.first_atom[k] + systems[k]->n_atoms;
-    j.species = calloc((size_t)j.first_atom[n], sizeof(int32_t));
-    j.positions = calloc((size_t)j.first_atom[n] * 3, sizeof(double));
-    j.cells = calloc((size_t)n * 9, sizeof(double));
-    j.periodic = calloc((size_t)n, 3);
-    for (int k = 0; k < n; k++) {
-        for (int i = 0; i < systems[k]->n_atoms; i++) j.species[j.first_atom[k] + i] = systems[k]->species[i];
-        memcpy(j.positions + 3 * j.first_atom[k], systems[k]->positions, sizeof(double) * 3 * (size_t)systems[k]->n_atoms);
-        memcpy(j.cells + 9 * k, systems[k]->cell, sizeof systems[k]->cell);
-        memcpy(j.periodic + 3 * k, systems[k]->periodic, 3);
-    }
-    j.batch = (mlff_batch){.n_systems = n,
-                           .first_atom = j.first_atom,
-                           .species = j.species,
-                           .positions = j.positions,
-                           .cells = j.cells,
-                           .periodic = j.periodic};
-    return j;
-}
-
-SUPPORT void unjoin(joined *j)
-{
-    free(j->first_atom);
-    free(j->species);
-    free(j->positions);
-    free(j->cells);
-    free(j->periodic);
-}
-
 SUPPORT double rms(const double *x, size_t n)
 {
     double sum = 0;

@@ -86,79 +86,43 @@ static void test_extremes(void **state)
     mlff_model_destroy(model);
 }
 
-// Systems joined to one batch.
-typedef struct joined {
-    int n;
-    mlff_system **systems;
-    int32_t *first_atom, *species;
-    double *positions, *cells;
-    unsigned char *periodic;
-    mlff_batch batch;
-} joined;
-
-static joined join(int n, int most, uint64_t seed)
-{
-    joined j = {.n = n};
-    j.systems = calloc((size_t)n, sizeof *j.systems);
-    j.first_atom = calloc((size_t)n + 1, sizeof *j.first_atom);
-    j.cells = calloc((size_t)n * 9, sizeof *j.cells);
-    j.periodic = calloc((size_t)n * 3, 1);
-    j.species = calloc((size_t)(n * most), sizeof *j.species);
-    j.positions = calloc((size_t)(n * most) * 3, sizeof *j.positions);
-    for (int s = 0; s < n; s++) {
-        int size = 1 + (int)(most * base_random_uniform(seed, 50, (uint64_t)s));
-        mlff_system *system = j.systems[s] = ani_random_system(size, 1 + s % 7, s % 2, 1.0, seed + (uint64_t)s);
-        j.first_atom[s + 1] = j.first_atom[s] + size;
-        memcpy(j.species + j.first_atom[s], system->species, sizeof(int) * (size_t)size);
-        memcpy(j.positions + 3 * j.first_atom[s], system->positions, sizeof(double) * 3 * (size_t)size);
-        memcpy(j.cells + 9 * s, system->cell, sizeof system->cell);
-        memcpy(j.periodic + 3 * s, system->periodic, 3);
-    }
-    j.batch = (mlff_batch){.n_systems = n,
-                           .first_atom = j.first_atom,
-                           .species = j.species,
-                           .positions = j.positions,
-                           .cells = j.cells,
-                           .periodic = j.periodic};
-    return j;
-}
-
-static void part(joined *j)
-{
-    for (int s = 0; s < j->n; s++) mlff_system_destroy(j->systems[s]);
-    void *arrays[] = {j->systems, j->first_atom, j->species, j->positions, j->cells, j->periodic};
-    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) free(arrays[k]);
-}
-
 // A ragged batch gives what its systems give one by one, bit for bit, whether the members are split among threads or, in a
 // batch too large for that, blocks of atoms are; and although the species present differ.
 static void test_batches(void **state)
 {
     (void)state;
-    static const int sizes[2] = {6, 170}; // atoms: some 50; some 1800 × 1008 columns × 3 members > 4 Mi floats
+    enum { MOST = 170, LARGEST = 20 };
+    static const int sizes[2] = {6, MOST}; // atoms: some 50; some 1800 × 1008 columns × 3 members > 4 Mi floats
     mlff_model *model = ani_shaped(&ani_small_2x, 5);
     mlff_evaluator *together = support_evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
     mlff_evaluator *alone = support_evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
     for (int k = 0; k < 2; k++) {
-        joined j = join(sizes[k], 20, 400);
+        const int n = sizes[k];
+        mlff_system *systems[MOST];
+        for (int s = 0; s < n; s++) {
+            const int size = 1 + (int)(LARGEST * base_random_uniform(400, 50, (uint64_t)s));
+            systems[s] = ani_random_system(size, 1 + s % 7, s % 2, 1.0, 400 + (uint64_t)s);
+        }
+        joined j = join(systems, n);
         if (k == 0) check_batch(model, &j.batch, "ragged batch");
         support_results all = support_compute(together, &j.batch);
-        printf("batch of %d systems, %d atoms\n", j.n, all.n_atoms);
-        for (int s = 0; s < j.n; s += k ? 13 : 1) {
-            support_results one = support_compute_system(alone, j.systems[s]);
-            size_t size = (size_t)j.systems[s]->n_atoms;
+        printf("batch of %d systems, %d atoms\n", n, all.n_atoms);
+        for (int s = 0; s < n; s += k ? 13 : 1) {
+            support_results one = support_compute_system(alone, systems[s]);
+            size_t size = (size_t)systems[s]->n_atoms;
             assert_memory_equal(one.r.forces, all.r.forces + 3 * j.first_atom[s], sizeof(double) * 3 * size);
             assert_memory_equal(one.r.energies, all.r.energies + s, sizeof(double));
             assert_memory_equal(one.r.virials, all.r.virials + 9 * s, 9 * sizeof(double));
             support_results_free(&one);
         }
         // energy alone takes a shorter way and says the same
-        double *energies = calloc((size_t)j.n, sizeof *energies);
+        double *energies = calloc((size_t)n, sizeof *energies);
         assert_ok(mlff_evaluator_compute(together, &j.batch, &(mlff_results){.energies = energies}));
-        assert_memory_equal(energies, all.r.energies, sizeof *energies * (size_t)j.n);
+        assert_memory_equal(energies, all.r.energies, sizeof *energies * (size_t)n);
         free(energies);
         support_results_free(&all);
-        part(&j);
+        unjoin(&j);
+        for (int s = 0; s < n; s++) mlff_system_destroy(systems[s]);
     }
     mlff_evaluator_destroy(together);
     mlff_evaluator_destroy(alone);

@@ -118,31 +118,22 @@ static void test_batch(void **state)
     mlff_model *model = model_of(0);
     enum { N = 5 };
     static const int sizes[N] = {9, 1, 17, 4, 12};
-    int32_t first_atom[N + 1] = {0}, species[64];
-    double positions[64 * 3], cells[N * 9];
-    unsigned char periodic[N * 3];
     mlff_system *systems[N];
-    for (int s = 0; s < N; s++) {
-        systems[s] = support_random_system(sizes[s], s % 2, 1.0, 40 + (uint64_t)s);
-        first_atom[s + 1] = first_atom[s] + sizes[s];
-        for (int i = 0; i < sizes[s]; i++) species[first_atom[s] + i] = systems[s]->species[i];
-        memcpy(positions + 3 * first_atom[s], systems[s]->positions, sizeof(double) * 3 * (size_t)sizes[s]);
-        memcpy(cells + 9 * s, systems[s]->cell, sizeof systems[s]->cell);
-        memcpy(periodic + 3 * s, systems[s]->periodic, 3);
-    }
-    mlff_batch batch = {N, first_atom, species, positions, cells, periodic, NULL, NULL, MLFF_HOST, NULL, NULL, NULL};
-    check_batch(model, &batch, "ragged batch");
+    for (int s = 0; s < N; s++) systems[s] = support_random_system(sizes[s], s % 2, 1.0, 40 + (uint64_t)s);
+    joined j = join(systems, N);
+    check_batch(model, &j.batch, "ragged batch");
     mlff_evaluator *together = evaluator_on(model, MLFF_FLOAT32, NULL, 2), *alone = evaluator_on(model, MLFF_FLOAT32, NULL, 2);
-    support_results all = support_compute(together, &batch);
+    support_results all = support_compute(together, &j.batch);
     for (int s = 0; s < N; s++) {
         support_results one = support_compute_system(alone, systems[s]);
-        assert_memory_equal(one.r.forces, all.r.forces + 3 * first_atom[s], sizeof(double) * 3 * (size_t)sizes[s]);
+        assert_memory_equal(one.r.forces, all.r.forces + 3 * j.first_atom[s], sizeof(double) * 3 * (size_t)sizes[s]);
         assert_memory_equal(one.r.energies, all.r.energies + s, sizeof(double));
         assert_memory_equal(one.r.virials, all.r.virials + 9 * s, 9 * sizeof(double));
         support_results_free(&one);
         mlff_system_destroy(systems[s]);
     }
     support_results_free(&all);
+    unjoin(&j);
     mlff_evaluator_destroy(together);
     mlff_evaluator_destroy(alone);
     mlff_model_destroy(model);
