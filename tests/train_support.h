@@ -66,6 +66,21 @@ SUPPORT void train_frames_free(train_frames *frames)
     *frames = (train_frames){0};
 }
 
+/* AdamW's update number `step`, from 1. */
+SUPPORT train_update train_support_update(int step, double weight_decay)
+{
+    const double beta1 = 0.9, beta2 = 0.999;
+    return (train_update){.learning_rate = 1e-3,
+                          .beta1 = beta1,
+                          .beta2 = beta2,
+                          .epsilon = 1e-8,
+                          .weight_decay = weight_decay,
+                          .clip = 10,
+                          .average = 0.9,
+                          .correction1 = 1 - pow(beta1, step),
+                          .correction2 = 1 - pow(beta2, step)};
+}
+
 SUPPORT train_set *train_frames_set(const train_frames *frames, const mlff_model *model)
 {
     train_set *set;

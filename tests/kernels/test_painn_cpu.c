@@ -254,7 +254,8 @@ static void test_deep_halo(void **state)
     static opened o;
     open_up(system, 8.0, &o);
     int32_t first_atom[2] = {0, o.n};
-    mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, NULL, MLFF_HOST, NULL, NULL, NULL};
+    const mlff_batch batch = {
+        .n_systems = 1, .first_atom = first_atom, .species = o.species, .positions = o.positions, .owned = o.owned};
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         mlff_evaluator *evaluator = evaluator_on(model, (mlff_precision)precision, NULL, 2);
         support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
@@ -310,7 +311,12 @@ static void test_truncated_rows(void **state)
         assert_true(level_of[o.n - 1] == LAYERS || !sorted);
         const mlff_pairs pairs = {first, neighbor, NULL, 0};
         int32_t first_atom[2] = {0, o.n};
-        mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL, NULL, NULL};
+        const mlff_batch batch = {.n_systems = 1,
+                                  .first_atom = first_atom,
+                                  .species = o.species,
+                                  .positions = o.positions,
+                                  .owned = o.owned,
+                                  .pairs = &pairs};
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
             mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, n_threads);
             support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
@@ -391,7 +397,12 @@ static void test_exchanged_halo(void **state)
     first[o.n] = n_pairs;
     mlff_pairs pairs = {first, neighbor, NULL, 0};
     int32_t first_atom[2] = {0, o.n};
-    mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL, NULL, NULL};
+    const mlff_batch batch = {.n_systems = 1,
+                              .first_atom = first_atom,
+                              .species = o.species,
+                              .positions = o.positions,
+                              .owned = o.owned,
+                              .pairs = &pairs};
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         exchange context = {&o, 0};
         mlff_halo halo = {.forward = fill_ghosts, .reverse = return_ghosts, .context = &context};

@@ -134,7 +134,7 @@ static void test_steps(void **state)
         int32_t batch[8] = {1, 0, 7, 12, 13, 10, 11, 5};
         assert_ok(backends[b]->set_data(backends[b], set));
         for (int s = 1; s <= 3; s++) {
-            train_update u = {1e-3, 0.9, 0.999, 1e-8, 0.1, 10, 0.9, 1 - pow(0.9, s), 1 - pow(0.999, s), 0, false};
+            const train_update u = train_support_update(s, 0.1);
             assert_ok(backends[b]->step(backends[b], batch, 8, &all_terms, &u));
         }
         assert_ok(backends[b]->sums(backends[b], &sums[b]));
@@ -194,7 +194,7 @@ static void test_threads_and_allocations(void **state)
         train_backend *backend = train_support_backend(model, MLFF_FLOAT32, threads, NULL);
         size_t n = (size_t)backend->layout.n_parameters;
         double *weights = calloc(n, sizeof *weights);
-        train_update u = {1e-3, 0.9, 0.999, 1e-8, 0, 10, 0.9, 0.1, 0.001, 0, false};
+        const train_update u = train_support_update(1, 0);
         train_sums sums;
         int32_t batch[TRAIN_FRAMES_MAX];
         for (int k = 0; k < set->n_frames; k++) batch[k] = k;
@@ -236,7 +236,7 @@ static void test_not_finite(void **state)
     train_set *set = train_frames_set(&frames, model);
     size_t n = (size_t)backend->layout.n_parameters;
     double *good = train_support_weights(backend, 0, 0), *bad = calloc(n, sizeof *bad), *got = calloc(n, sizeof *got);
-    train_update u = {1e-3, 0.9, 0.999, 1e-8, 0, 10, 0.9, 0.1, 0.001, 0, false};
+    const train_update u = train_support_update(1, 0);
     train_sums sums;
     int32_t batch[3] = {0, 1, 2};
     for (size_t k = 0; k < n; k++) bad[k] = 1e30;

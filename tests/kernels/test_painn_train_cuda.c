@@ -324,7 +324,7 @@ static void test_steps(void **state)
         weights[b] = calloc(n, sizeof(double));
         assert_ok(backends[b]->set_data(backends[b], set));
         for (int s = 1; s <= STEPS; s++) {
-            train_update u = {1e-3, 0.9, 0.999, 1e-8, 0.1, 10, 0.9, 1 - pow(0.9, s), 1 - pow(0.999, s), 0, false};
+            const train_update u = train_support_update(s, 0.1);
             assert_ok(backends[b]->step(backends[b], batches[s % 2], s % 3 ? 4 : 3, &all_terms, &u));
         }
         assert_ok(backends[b]->sums(backends[b], &sums[b]));
@@ -384,7 +384,7 @@ static void test_bits_and_allocations(void **state)
         train_backend *backend = gpu_backend(model, turn == 0 ? MLFF_FLOAT32 : MLFF_PRECISION_DEFAULT);
         size_t n = (size_t)backend->layout.n_parameters;
         double *weights = calloc(n, sizeof *weights);
-        train_update u = {1e-3, 0.9, 0.999, 1e-8, 0, 10, 0.9, 0.1, 0.001, 0, false};
+        const train_update u = train_support_update(1, 0);
         train_sums sums;
         mlff_device_memory before, after;
         int32_t batch[TRAIN_FRAMES_MAX];
@@ -425,7 +425,7 @@ static void test_not_finite_and_tf32(void **state)
     train_backend *backends[2] = {gpu_backend(model, MLFF_FLOAT32), gpu_backend(model, MLFF_TF32)};
     size_t n = (size_t)backends[0]->layout.n_parameters;
     double *bad = calloc(n, sizeof *bad), *got = calloc(n, sizeof *got), *good = train_support_weights(backends[0], 0, 0), loss;
-    train_update u = {1e-3, 0.9, 0.999, 1e-8, 0, 10, 0.9, 0.1, 0.001, 0, false};
+    const train_update u = train_support_update(1, 0);
     int32_t batch[3] = {0, 1, 2};
     train_sums sums;
     for (size_t k = 0; k < n; k++) bad[k] = 1e30;
@@ -495,7 +495,7 @@ static void test_two_gpus(void **state)
             gradient[b] = train_support_gradient(backends[b], set, &all_terms, &loss[b]);
             weights[b] = calloc(n, sizeof(double));
             for (int s = 1; s <= 9; s++) {
-                train_update u = {1e-3, 0.9, 0.999, 1e-8, 0.1, 10, 0.9, 1 - pow(0.9, s), 1 - pow(0.999, s), 0, false};
+                const train_update u = train_support_update(s, 0.1);
                 assert_ok(backends[b]->step(backends[b], batches[s % 3], s % 3 == 2 ? 1 : 4, &all_terms, &u));
             }
             assert_ok(backends[b]->sums(backends[b], &sums[b]));
