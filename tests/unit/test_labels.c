@@ -437,7 +437,7 @@ static void test_first_call(void **state)
         const mlff_label_options options = {.struct_size = sizeof options, .callback = keep_first, .context = &first};
         const char *path = in_folder("first.bin");
         teacher->options.device.kind = cases[k].kind; // calls are divided by it; the function is called all the same
-        teacher->batch_atoms = cases[k].batch_atoms;
+        teacher->facts.batch_atoms = cases[k].batch_atoms;
         assert_ok(mlff_shard_open(path, teacher, &shard));
         assert_ok(mlff_shard_label(shard, teacher, samples, &options, NULL));
         assert_ok(mlff_shard_close(shard));

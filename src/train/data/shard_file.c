@@ -398,7 +398,7 @@ static size_t first_call(const mlff_teacher *teacher, const sample *const *sampl
     size_t n = 0;
     for (int64_t n_atoms = 0; n < n_samples && n < LARGEST_CALL; n++) {
         n_atoms += samples[n]->system->n_atoms;
-        if (n > 0 && n_atoms > teacher->batch_atoms) break;
+        if (n > 0 && n_atoms > teacher->facts.batch_atoms) break;
     }
     return n;
 }

@@ -308,7 +308,7 @@ static int64_t count_trajectories(const sampling *s, int64_t n)
 {
     const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures;
     int64_t wanted = least;
-    while (wanted < 2 * s->teacher->n_parallel) wanted += least;
+    while (wanted < 2 * s->teacher->facts.n_parallel) wanted += least;
     return wanted < n ? wanted : n;
 }
 

@@ -113,7 +113,7 @@ mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *te
     const size_t first = samples->n;
     if (is_builder(name)) {
         MLFF_TRY(mlff_system_build(name, n_atoms, seed, &system));
-        if (teacher && teacher->of_charges) {
+        if (teacher && teacher->facts.of_charges) {
             system->charge = 0;
             system->spin = 1;
         }

@@ -21,7 +21,7 @@ mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_option
     if (!teacher) return MLFF_ERR_MEMORY;
     teacher->kind = kind;
     teacher->options = *options;
-    teacher->n_members = teacher->n_parallel = 1;
+    teacher->facts.n_members = teacher->facts.n_parallel = 1;
     pthread_mutex_init(&teacher->lock, NULL);
     *teacher_out = teacher;
     return MLFF_OK;
@@ -58,23 +58,23 @@ void mlff_teacher_destroy(mlff_teacher *teacher)
 
 void mlff_teacher_info_get(const mlff_teacher *teacher, mlff_teacher_info *info_out)
 {
-    *info_out = (mlff_teacher_info){.name = teacher->name,
-                                    .description = teacher->description,
-                                    .hash = teacher->hash,
-                                    .n_elements = teacher->n_elements,
-                                    .elements = teacher->elements,
-                                    .n_members = teacher->n_members,
-                                    .has_stress = teacher->has_stress,
-                                    .has_atom_energies = teacher->has_atom_energies};
+    *info_out = (mlff_teacher_info){.name = teacher->facts.name,
+                                    .description = teacher->facts.description,
+                                    .hash = teacher->facts.hash,
+                                    .n_elements = teacher->facts.n_elements,
+                                    .elements = teacher->facts.elements,
+                                    .n_members = teacher->facts.n_members,
+                                    .has_stress = teacher->facts.has_stress,
+                                    .has_atom_energies = teacher->facts.has_atom_energies};
 }
 
 // ---- checks
 
 static bool knows(const mlff_teacher *teacher, int z)
 {
-    for (int k = 0; k < teacher->n_elements; k++)
-        if (teacher->elements[k] == z) return true;
-    return teacher->n_elements == 0;
+    for (int k = 0; k < teacher->facts.n_elements; k++)
+        if (teacher->facts.elements[k] == z) return true;
+    return teacher->facts.n_elements == 0;
 }
 
 mlff_status mlff_teacher_check(const mlff_teacher *teacher, const mlff_system *system, const char *name)
@@ -91,7 +91,7 @@ mlff_status mlff_teacher_check(const mlff_teacher *teacher, const mlff_system *s
         if (!knows(teacher, system->species[i]))
             return mlff_fail(MLFF_ERR_ELEMENT,
                              "%s%sthe teacher %s does not know %s (atom %d); take another teacher or leave it out", name, colon,
-                             teacher->name, mlff_element_symbol(system->species[i]), i);
+                             teacher->facts.name, mlff_element_symbol(system->species[i]), i);
     return teacher->kind->check ? teacher->kind->check(teacher, system, name) : MLFF_OK;
 }
 
@@ -124,7 +124,7 @@ static void check_label(const mlff_teacher *teacher, const mlff_system *system, 
     bool finite = isfinite(label->energy);
     for (size_t k = 0; finite && k < 3 * (size_t)system->n_atoms; k++) finite = isfinite(label->forces[k]);
     if (finite) return;
-    mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->name);
+    mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->facts.name);
     teacher_label_fail(label, MLFF_ERR_VALUE);
 }
 
@@ -204,7 +204,7 @@ static mlff_status check_finite(const mlff_teacher *teacher, const mlff_batch *b
     bool finite = true;
     for (int k = 0; k < batch->n_systems; k++) finite = finite && isfinite(energies[k]);
     for (size_t a = 0; finite && a < 3 * (size_t)batch->first_atom[batch->n_systems]; a++) finite = isfinite(forces[a]);
-    return finite ? MLFF_OK : mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->name);
+    return finite ? MLFF_OK : mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->facts.name);
 }
 
 mlff_status teacher_forces(mlff_teacher *teacher, mlff_system *const *systems, int n, double *energies, double *forces,
@@ -270,10 +270,10 @@ mlff_status mlff_teacher_create(const char *name, mlff_force_function function, 
     }
     *state = (function_state){function, context};
     teacher->state = state;
-    snprintf(teacher->name, sizeof teacher->name, "%s", name);
-    snprintf(teacher->description, sizeof teacher->description, "%s, a function of the caller", name);
+    snprintf(teacher->facts.name, sizeof teacher->facts.name, "%s", name);
+    snprintf(teacher->facts.description, sizeof teacher->facts.description, "%s, a function of the caller", name);
     sha256_of(name, strlen(name), digest);
-    sha256_text(digest, teacher->hash);
+    sha256_text(digest, teacher->facts.hash);
     *teacher_out = teacher;
     return MLFF_OK;
 }

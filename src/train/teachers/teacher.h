@@ -23,15 +23,22 @@ typedef struct teacher_kind {
     bool concurrent;
 } teacher_kind;
 
+/* What a teacher is, for callers and for a teacher that passes on another's labels. */
+typedef struct teacher_facts {
+    char name[256], description[512], hash[SHA256_TEXT_BYTES];
+    unsigned char elements[MLFF_MAX_ATOMIC_NUMBER]; /* [n_elements] */
+    int n_elements;                                 /* 0: any element */
+    int n_members;
+    int n_parallel;  /* structures computed at once */
+    int batch_atoms; /* of one call on all devices; 0: structures are computed one by one */
+    bool has_stress, has_atom_energies;
+    bool of_charges; /* depends on charge and spin of a system */
+} teacher_facts;
+
 struct mlff_teacher {
     const teacher_kind *kind;
     mlff_teacher_options options;
-    char name[256], description[512], hash[SHA256_TEXT_BYTES];
-    unsigned char elements[MLFF_MAX_ATOMIC_NUMBER]; /* [n_elements] */
-    int n_elements, n_members, n_parallel;          /* structures computed at once */
-    int batch_atoms;                                /* of one call on all devices; 0: structures are computed one by one */
-    bool has_stress, has_atom_energies;
-    bool of_charges;      /* depends on charge and spin of a system */
+    teacher_facts facts;
     pthread_mutex_t lock; /* of a kind that is not concurrent */
     systems_batch batch;  /* of teacher_forces */
     void *state;          /* the kind's own */

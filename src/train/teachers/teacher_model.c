@@ -117,13 +117,13 @@ static mlff_status take_label(const mlff_teacher *teacher, const call *c, int s,
 {
     const size_t first = (size_t)c->first_atom[s], n_atoms = (size_t)system->n_atoms;
     const bool bulk = system->periodic[0] && system->periodic[1] && system->periodic[2];
-    mlff_status status = teacher_label_allocate(label, system->n_atoms, teacher->has_atom_energies);
+    mlff_status status = teacher_label_allocate(label, system->n_atoms, teacher->facts.has_atom_energies);
     if (status != MLFF_OK) return status;
     label->energy = c->energies[s];
     memcpy(label->forces, c->forces + 3 * first, 3 * n_atoms * sizeof(double));
     if (label->atom_energies) memcpy(label->atom_energies, c->atom_energies + first, n_atoms * sizeof(double));
-    if (teacher->has_stress && bulk) memcpy(label->stress, c->stresses + 6 * (size_t)s, sizeof label->stress);
-    if (teacher->n_members > 1 && teacher->options.deviations) {
+    if (teacher->facts.has_stress && bulk) memcpy(label->stress, c->stresses + 6 * (size_t)s, sizeof label->stress);
+    if (teacher->facts.n_members > 1 && teacher->options.deviations) {
         label->energy_deviation = c->energy_deviations[s];
         label->force_deviation = largest_deviation(c->force_deviations + 3 * first, system->n_atoms);
     }
@@ -142,13 +142,13 @@ static mlff_status take_labels(const mlff_teacher *teacher, call *c)
 static mlff_status evaluate(mlff_teacher *teacher, const call *c)
 {
     const model_state *state = teacher->state;
-    const bool deviations = teacher->n_members > 1 && teacher->options.deviations;
+    const bool deviations = teacher->facts.n_members > 1 && teacher->options.deviations;
     bool any_cell = false;
     for (int s = 0; s < c->batch.n_systems; s++) any_cell = any_cell || c->systems[s]->periodic[0];
     const mlff_results results = {.energies = c->energies,
                                   .forces = c->forces,
-                                  .stresses = teacher->has_stress && any_cell ? c->stresses : NULL,
-                                  .atom_energies = teacher->has_atom_energies ? c->atom_energies : NULL,
+                                  .stresses = teacher->facts.has_stress && any_cell ? c->stresses : NULL,
+                                  .atom_energies = teacher->facts.has_atom_energies ? c->atom_energies : NULL,
                                   .energy_deviations = deviations ? c->energy_deviations : NULL,
                                   .force_deviations = deviations ? c->force_deviations : NULL};
     return mlff_evaluator_compute(state->evaluator, &c->batch, &results);
@@ -230,10 +230,10 @@ static mlff_status model_compute(mlff_teacher *teacher, const mlff_system *const
     model_state *state = teacher->state;
     int64_t n_left = 0;
     for (int k = 0; k < n; k++) n_left += systems[k]->n_atoms;
-    int begin = 0, end = end_of_call(systems, 0, n, &n_left, teacher->batch_atoms), k = 0;
+    int begin = 0, end = end_of_call(systems, 0, n, &n_left, teacher->facts.batch_atoms), k = 0;
     if (n > 0) MLFF_TRY(call_prepare(&state->calls[0], systems, end, labels));
     for (; begin < n; k++) {
-        const int next = end_of_call(systems, end, n, &n_left, teacher->batch_atoms);
+        const int next = end_of_call(systems, end, n, &n_left, teacher->facts.batch_atoms);
         beside b = {teacher, &state->calls[1 - k % 2], systems + end, labels + end, next - end, MLFF_OK};
         MLFF_TRY(compute_call(teacher, &state->calls[k % 2], &b));
         begin = end;
@@ -315,16 +315,16 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     mlff_evaluator_info_get(state->evaluator, &made); // options->device is not what runs where options->devices are given
     MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
     teacher->options.device = made.device;
-    teacher->batch_atoms = made.device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
-    if (options->n_devices > 1) teacher->batch_atoms *= options->n_devices;
-    snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
-    snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
-    teacher->n_members = info.n_members > 0 ? info.n_members : 1;
-    teacher->has_atom_energies = info.has_atom_energies;
-    teacher->of_charges = mlff_model_depends_on_charge(model);
-    teacher->has_stress = (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) != 0;
-    teacher->n_elements = info.n_elements;
-    if (info.n_elements > 0) memcpy(teacher->elements, info.elements, (size_t)info.n_elements);
+    teacher->facts.batch_atoms = made.device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU; // of a device
+    if (options->n_devices > 1) teacher->facts.batch_atoms *= options->n_devices;
+    snprintf(teacher->facts.name, sizeof teacher->facts.name, "%.200s", info.name);
+    snprintf(teacher->facts.description, sizeof teacher->facts.description, "%s", info.description);
+    teacher->facts.n_members = info.n_members > 0 ? info.n_members : 1;
+    teacher->facts.has_atom_energies = info.has_atom_energies;
+    teacher->facts.of_charges = mlff_model_depends_on_charge(model);
+    teacher->facts.has_stress = (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) != 0;
+    teacher->facts.n_elements = info.n_elements;
+    if (info.n_elements > 0) memcpy(teacher->facts.elements, info.elements, (size_t)info.n_elements);
     state->source = model;
     teacher->state = state;
     *teacher_out = teacher;
@@ -348,7 +348,7 @@ mlff_status teacher_model_open(const char *name, const mlff_teacher_options *opt
     MLFF_TRY(sha256_file(path, hash));
     MLFF_TRY(make_teacher(state->model, options, state, teacher_out));
     state = NULL;
-    memcpy((*teacher_out)->hash, hash, sizeof hash);
+    memcpy((*teacher_out)->facts.hash, hash, sizeof hash);
     mlff_model_info_get(((model_state *)(*teacher_out)->state)->model, &info);
     if (!info.trained) base_warn("the teacher %s is untrained: its labels mean nothing", info.name);
 done:
@@ -381,7 +381,7 @@ mlff_status mlff_teacher_create_model(const mlff_model *model, const mlff_teache
     if (!state) return MLFF_ERR_MEMORY;
     status = make_teacher(model, &options, state, teacher_out);
     if (status == MLFF_OK)
-        hash_model(model, (*teacher_out)->hash);
+        hash_model(model, (*teacher_out)->facts.hash);
     else
         model_state_free(state);
     return status;

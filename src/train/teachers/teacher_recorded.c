@@ -221,7 +221,7 @@ static mlff_status open_file(recorded_state *state)
     char header[160];
     const char *payload;
     size_t n_payload, length = 0;
-    snprintf(header, sizeof header, "mlff %s, teacher %s", mlff_version(), state->teacher->hash);
+    snprintf(header, sizeof header, "mlff %s, teacher %s", mlff_version(), state->teacher->facts.hash);
     state->descriptor = open(state->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (state->descriptor < 0) {
         base_warn("%s: %s; a sampling that is interrupted begins again", state->path, strerror(errno));
@@ -255,15 +255,8 @@ mlff_status teacher_recorded_open(mlff_teacher *teacher, const char *path, mlff_
         return status;
     }
     recorded->state = state;
-    memcpy(recorded->name, teacher->name, sizeof recorded->name);
-    memcpy(recorded->description, teacher->description, sizeof recorded->description);
-    memcpy(recorded->hash, teacher->hash, sizeof recorded->hash);
-    memcpy(recorded->elements, teacher->elements, sizeof recorded->elements);
-    recorded->n_elements = teacher->n_elements;
-    recorded->n_members = teacher->n_members;
-    recorded->n_parallel = teacher->n_parallel;
-    recorded->batch_atoms = teacher->batch_atoms;
-    recorded->of_charges = teacher->of_charges;
+    recorded->facts = teacher->facts;
+    recorded->facts.has_stress = recorded->facts.has_atom_energies = false; // the file has neither
     if (!(state->path = base_strdup(path))) MLFF_TRY(MLFF_ERR_MEMORY);
     MLFF_TRY(open_file(state));
     *recorded_out = recorded;

@@ -18,7 +18,7 @@ static void workers_destroy(mlff_teacher *teacher)
 static mlff_status xtb_check(const mlff_teacher *teacher, const mlff_system *system, const char *name)
 {
     const char *colon = name[0] ? ": " : "";
-    const bool gfn2 = strcmp(teacher->name, "xtb:gfn2") == 0;
+    const bool gfn2 = strcmp(teacher->facts.name, "xtb:gfn2") == 0;
     const int n_periodic = system->periodic[0] + system->periodic[1] + system->periodic[2];
     if (n_periodic > 0 && (gfn2 || n_periodic < 3))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s%s%s", name, colon,
@@ -37,12 +37,12 @@ static mlff_status open_workers(const worker_kind *worker, const teacher_kind *k
     MLFF_TRY(worker_pool_create(worker, argument, options, &pool));
     MLFF_TRY(teacher_allocate(kind, options, &teacher));
     const worker_hello *hello = worker_pool_hello(pool);
-    snprintf(teacher->name, sizeof teacher->name, "%s:%.240s", worker->name, argument);
-    snprintf(teacher->description, sizeof teacher->description, "%s", hello->text);
-    memcpy(teacher->hash, hello->hash, sizeof teacher->hash);
-    memcpy(teacher->elements, hello->elements, (size_t)hello->n_elements);
-    teacher->n_elements = hello->n_elements;
-    teacher->n_parallel = worker_pool_size(pool);
+    snprintf(teacher->facts.name, sizeof teacher->facts.name, "%s:%.240s", worker->name, argument);
+    snprintf(teacher->facts.description, sizeof teacher->facts.description, "%s", hello->text);
+    memcpy(teacher->facts.hash, hello->hash, sizeof teacher->facts.hash);
+    memcpy(teacher->facts.elements, hello->elements, (size_t)hello->n_elements);
+    teacher->facts.n_elements = hello->n_elements;
+    teacher->facts.n_parallel = worker_pool_size(pool);
     teacher->state = pool;
     *teacher_out = teacher;
     pool = NULL;
@@ -66,6 +66,6 @@ mlff_status teacher_kim_open(const char *model, const mlff_teacher_options *opti
     if (!model[0])
         return mlff_fail(MLFF_ERR_USAGE, "kim: names no model; give kim:MODEL, as kim-api-collections-management list has it");
     const mlff_status status = open_workers(&worker_kim, &kind, model, options, teacher_out);
-    if (status == MLFF_OK) (*teacher_out)->has_stress = true;
+    if (status == MLFF_OK) (*teacher_out)->facts.has_stress = true;
     return status;
 }
