@@ -5,6 +5,7 @@
 
 #include "gpu/evaluator/gpu_registry.h"
 #include "painn_gpu.h"
+#include "train/painn_trainer_gpu.h"
 
 typedef struct painn_gpu_evaluator {
     gpu_evaluator base;                       // first: what the plugin returns
@@ -391,10 +392,6 @@ static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
                                      {"vector_product", "train/forward"},
                                      {"vector_product_back", "train/backward"},
                                      {0}};
-
-// painn_trainer_gpu.c
-mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const struct train_backend_options *options,
-                                     struct train_backend **backend_out);
 
 extern const gpu_architecture painn_gpu_architecture;
 const gpu_architecture painn_gpu_architecture = {

@@ -95,5 +95,8 @@ mlff_status painn_trainer_read_gradient(painn_trainer *trainer, double *gradient
 /* On options->devices. Fails also where there is no NCCL. */
 mlff_status painn_trainer_group_create(const device_trainee *trainee, const train_backend_options *options,
                                        train_backend **backend_out);
+/* The plugin's trainer of a PaiNN, of one of these kinds. Fails as they do, and with MLFF_ERR_UNSUPPORTED for float64. */
+mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const train_backend_options *options,
+                                     train_backend **backend_out);
 
 #endif
