@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -56,13 +55,6 @@ static void relax(void)
 #endif
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 // Returns the time slept, ns: 0 where spinning was enough.
 static int64_t word_wait(word *w, uint32_t old, uint32_t group)
 {
@@ -71,11 +63,11 @@ static int64_t word_wait(word *w, uint32_t old, uint32_t group)
         if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return 0;
         relax();
     }
-    int64_t begin = now_ns();
+    int64_t begin = base_clock_ns();
     atomic_fetch_add(&w->sleepers, 1);
     while (atomic_load(&w->value) == old) syscall(SYS_futex, &w->value, FUTEX_WAIT_BITSET_PRIVATE, old, NULL, NULL, group);
     atomic_fetch_sub(&w->sleepers, 1);
-    return now_ns() - begin;
+    return base_clock_ns() - begin;
 }
 
 static void word_set(word *w, uint32_t value, uint32_t groups)
@@ -146,7 +138,7 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
 {
     team_member member = {0, n_wanted < TEAM_MAX ? n_wanted : TEAM_MAX};
     if (member.n > 1 && !atomic_flag_test_and_set(&team.busy)) {
-        int64_t begin = now_ns(), end;
+        int64_t begin = base_clock_ns(), end;
         int process = (int)getpid();
         if (atomic_load(&team.process) == 0) {
             atomic_store(&team.process, process);
@@ -170,7 +162,7 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
             word_set(&team.announced, (generation + 1) << 8 | (uint32_t)(member.n - 1), groups);
             work(context, &member);
             team_barrier(&member);
-            end = now_ns();
+            end = base_clock_ns();
             pace_record(&team.pace, member.n, end - begin, team.asleep_ns, end);
             atomic_flag_clear(&team.busy);
             return;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "base/base.h"
 
 mlff_status symmetric_eigen(double *a, int n, double *values, double *vectors, mlff_status (*stopped)(void *context),
@@ -62,11 +63,6 @@ mlff_status symmetric_eigen(double *a, int n, double *values, double *vectors, m
     return MLFF_OK;
 }
 
-double vibrations_mass(const mlff_system *system, int i)
-{
-    return system->masses ? system->masses[i] : mlff_element_mass(system->species[i]);
-}
-
 // About which the whole can turn: any axis of a molecule, a chain's own, none of a layer or a crystal.
 static int rotation_axes(const mlff_system *system, double axes[3][3])
 {
@@ -88,13 +84,13 @@ int vibrations_rigid(const mlff_system *system, double *rigid)
     double axes[3][3];
     const int n_kinds = 3 + rotation_axes(system, axes);
     for (int i = 0; i < system->n_atoms; i++) {
-        total += vibrations_mass(system, i);
-        for (int c = 0; c < 3; c++) center[c] += vibrations_mass(system, i) * system->positions[3 * (size_t)i + (size_t)c];
+        total += atoms_mass(system, i);
+        for (int c = 0; c < 3; c++) center[c] += atoms_mass(system, i) * system->positions[3 * (size_t)i + (size_t)c];
     }
     for (int kind = 0; kind < n_kinds; kind++) {
         double *vector = rigid + n * (size_t)n_rigid, square = 0, whole = 0;
         for (int i = 0; i < system->n_atoms; i++) {
-            const double *x = system->positions + 3 * (size_t)i, root = sqrt(vibrations_mass(system, i));
+            const double *x = system->positions + 3 * (size_t)i, root = sqrt(atoms_mass(system, i));
             for (int a = 0; a < 3; a++) {
                 const int b = (a + 1) % 3, c = (a + 2) % 3;
                 const double *axis = axes[kind % 3];

@@ -14,9 +14,6 @@
 mlff_status symmetric_eigen(double *matrix, int n, double *values, double *vectors, mlff_status (*stopped)(void *context),
                             void *context);
 
-/* amu: the system's own mass of atom i, or its element's. */
-double vibrations_mass(const mlff_system *system, int i);
-
 /* Mass-weighted translations and rotations of the whole, orthonormal: rigid[6][3 n_atoms], of which the number that is returned is
  * set: 6 of a molecule, 5 of a linear one, 4 of a chain (periodic along one axis), 3 of an atom, a layer or a crystal, 0 if an atom is
  * fixed. */

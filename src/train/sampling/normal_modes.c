@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "atoms/vibrations/vibrations.h"
 
 #define STEP 0.01                      // Å
@@ -46,7 +47,7 @@ static mlff_status find_hessian(mlff_teacher *teacher, const mlff_system *system
         for (size_t b = 0; b < n; b++) {
             if (!moves(system, a) || !moves(system, b)) continue;
             const double k = -(labels[2 * a].forces[b] - labels[2 * a + 1].forces[b]) / (2 * STEP);
-            const double masses = vibrations_mass(system, (int)(a / 3)) * vibrations_mass(system, (int)(b / 3));
+            const double masses = atoms_mass(system, (int)(a / 3)) * atoms_mass(system, (int)(b / 3));
             hessian[a * n + b] += 0.5 * k / (sqrt(masses) * BASE_AMU_ANG2_FS2_EV);
             hessian[b * n + a] += 0.5 * k / (sqrt(masses) * BASE_AMU_ANG2_FS2_EV);
         }
@@ -107,7 +108,7 @@ void normal_modes_displace(const normal_modes *modes, mlff_system *system, doubl
         for (int k = 0; k < modes->n_modes; k++)
             displacement +=
                 scale / modes->frequencies[k] * base_random_normal(seed, stream, (uint64_t)k) * modes->vectors[n * (size_t)k + a];
-        displacement /= sqrt(vibrations_mass(system, (int)(a / 3)));
+        displacement /= sqrt(atoms_mass(system, (int)(a / 3)));
         system->positions[a] += fmin(fmax(displacement, -LARGEST_DISPLACEMENT), LARGEST_DISPLACEMENT);
     }
 }

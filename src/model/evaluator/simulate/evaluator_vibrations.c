@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "atoms/systems_batch.h"
 #include "atoms/vibrations/vibrations.h"
 #include "model/evaluator/evaluator.h"
@@ -60,7 +61,7 @@ static void add(hessian *h, size_t d, const double *forces)
     for (size_t b = 0; b < h->n; b++) {
         const int at = h->atoms[a / 3], other = h->atoms[b / 3];
         const double k =
-            scale * forces[3 * (size_t)other + b % 3] / sqrt(vibrations_mass(h->system, at) * vibrations_mass(h->system, other));
+            scale * forces[3 * (size_t)other + b % 3] / sqrt(atoms_mass(h->system, at) * atoms_mass(h->system, other));
         h->values[a * h->n + b] += k;
         h->values[b * h->n + a] += k;
     }
@@ -112,7 +113,7 @@ static void take_modes(const hessian *h, const double *values, const double *vec
         double *x = v->displacements + 3 * (size_t)h->system->n_atoms * k, square = 0;
         for (size_t a = 0; a < h->n; a++) {
             const int atom = h->atoms[a / 3];
-            const double displacement = u[a] / sqrt(vibrations_mass(h->system, atom));
+            const double displacement = u[a] / sqrt(atoms_mass(h->system, atom));
             x[3 * (size_t)atom + a % 3] = displacement;
             square += displacement * displacement;
         }
@@ -162,7 +163,7 @@ static mlff_status warn_of_steps(hessian *h, const mlff_vibrations *v)
             double stiffness = 0, mass = 0;
             for (size_t c = 0; c < n_values; c++) {
                 stiffness -= mode[c] * (plus[c] - minus[c]) / (2 * length[k]);
-                mass += mode[c] * mode[c] * vibrations_mass(h->system, (int)(c / 3));
+                mass += mode[c] * mode[c] * atoms_mass(h->system, (int)(c / 3));
             }
             const double before = v->wavenumbers[first + k], after = wavenumber(stiffness / (mass * BASE_AMU_ANG2_FS2_EV));
             const double change = fabs(after - before) - STEP_SHARE * fabs(before) - STEP_CM;
