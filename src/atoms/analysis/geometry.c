@@ -11,7 +11,6 @@
 #include "mlff_analysis.h"
 
 enum { BOND_BINS = 500, ANGLE_BINS = 180, MOST_KINDS = 256, MOST_ANGLES = 8000000 };
-#define REACH 1.25
 #define BOND_RANGE 5.0 // Å
 
 typedef struct kind {
@@ -80,7 +79,7 @@ static mlff_status add_angle(mlff_geometry *g, const mlff_system *system, int i,
 
 static bool is_bond(const mlff_system *system, int i, int j, const double v[3])
 {
-    const double reach = REACH * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]));
+    const double reach = COVALENT_REACH * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]));
     return v[0] * v[0] + v[1] * v[1] + v[2] * v[2] < reach * reach;
 }
 
@@ -94,7 +93,7 @@ static mlff_status find_bonds(mlff_geometry *g, const mlff_system *system)
     int32_t first[2];
     double largest = 0;
     for (int i = 0; i < system->n_atoms; i++) largest = fmax(largest, covalent_radius(system->species[i]));
-    MLFF_TRY(mlff_neighbors_create(2 * REACH * largest, 0, &neighbors));
+    MLFF_TRY(mlff_neighbors_create(2 * COVALENT_REACH * largest, 0, &neighbors));
     mlff_batch_from_system(system, first, &batch);
     MLFF_TRY(mlff_neighbors_update(neighbors, &batch));
     mlff_neighbors_get(neighbors, &pairs, &vectors, NULL);

@@ -13,7 +13,6 @@
 #include "base/random.h"
 
 #define BOND_SPRING 30.0 // eV/Å²
-#define REACH 1.25       // times the sum of covalent radii
 #define MAX_STRETCH 0.2  // of a bond's length
 enum { SWEEPS = 20, STREAM_BOND = 0x626f6e64 };
 
@@ -61,7 +60,7 @@ static mlff_status find_bonds(mlff_vibrator *vibrator, double cutoff)
             const int j = pairs.neighbor[p], a = system->species[i], b = system->species[j];
             const double *v = vectors + 3 * p, length = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
             if (j <= i || !has_stiff_bonds(a) || !has_stiff_bonds(b)) continue;
-            if (length >= REACH * (covalent_radius(a) + covalent_radius(b))) continue;
+            if (length >= COVALENT_REACH * (covalent_radius(a) + covalent_radius(b))) continue;
             MLFF_TRY(base_grow(&vibrator->bonds, &vibrator->capacity, vibrator->n + 1, sizeof *vibrator->bonds, "bonds"));
             vibrator->bonds[vibrator->n++] = (bond){.atoms = {i, j}, .rest = {v[0], v[1], v[2]}, .length = length};
         }
@@ -108,7 +107,7 @@ mlff_status mlff_vibrator_create(const mlff_system *rest, mlff_vibrator **vibrat
     mlff_vibrator *vibrator = base_alloc(1, sizeof *vibrator, "bonds");
     if (!vibrator) return MLFF_ERR_MEMORY;
     MLFF_TRY(mlff_system_copy(rest, &vibrator->rest));
-    if (radius > 0) MLFF_TRY(find_bonds(vibrator, 2 * REACH * radius));
+    if (radius > 0) MLFF_TRY(find_bonds(vibrator, 2 * COVALENT_REACH * radius));
     *vibrator_out = vibrator;
     vibrator = NULL;
 done:

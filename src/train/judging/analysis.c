@@ -90,7 +90,7 @@ mlff_status bond_list_create(const mlff_system *system, bond_list *bonds)
     for (int i = 0; i < system->n_atoms; i++)
         for (int j = i + 1; j < system->n_atoms; j++) {
             const double d = image_distance(system, &images, i, j);
-            if (d > 1.25 * sum_of_radii(system, i, j)) continue;
+            if (d > COVALENT_REACH * sum_of_radii(system, i, j)) continue;
             if (has_metal(system, i, j)) {
                 bonds->in_contact[i] = bonds->in_contact[j] = 1;
                 continue;

@@ -6,8 +6,6 @@
 
 #include "atoms/elements/covalent.h"
 
-#define BOND_LIMIT 1.25 // ethanol's bonds are 0.95 to 1.04 of the sum of radii, its closest other pair is 1.6
-
 // Calls `visit` for each pair closer than `limit` sums of radii, once in each direction.
 typedef void (*pair_visitor)(void *context, int i, int j, const int32_t *shift, double ratio, double radii);
 
@@ -76,7 +74,7 @@ mlff_status sample_bonds_find(const mlff_system *system, sample_bonds *bonds)
 {
     bond_search search = {bonds, MLFF_OK};
     bonds->n = 0;
-    const mlff_status status = visit_pairs(system, BOND_LIMIT, take_bond, &search);
+    const mlff_status status = visit_pairs(system, COVALENT_REACH, take_bond, &search);
     return status != MLFF_OK ? status : search.status;
 }
 
