@@ -165,5 +165,6 @@ int64_t base_clock_ns(void);
 #define BASE_BOHR_ANGSTROM 0.5291772105638411
 /* amu Å²/fs² in eV */
 #define BASE_AMU_ANG2_FS2_EV 103.64269572045424
+#define BASE_LIGHT_CM_PER_FS 2.99792458e-5
 
 #endif

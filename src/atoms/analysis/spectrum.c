@@ -10,7 +10,6 @@
 mlff_status spectrum_of(const double *velocities, int64_t n_frames, const double *masses, int n_atoms, double dt_fs, int n_lags,
                         double *spectrum, double *step_out)
 {
-    const double light_cm_per_fs = 2.99792458e-5;
     double *correlation = base_alloc((size_t)n_lags, sizeof *correlation, "an autocorrelation"), sum = 0;
     if (!correlation) return MLFF_ERR_MEMORY;
     const size_t width = 3 * (size_t)n_atoms;
@@ -30,7 +29,7 @@ mlff_status spectrum_of(const double *velocities, int64_t n_frames, const double
         sum += spectrum[k];
     }
     for (int k = 0; k < n_lags; k++) spectrum[k] = sum > 0 ? spectrum[k] / sum : 0;
-    *step_out = 1.0 / (2.0 * n_lags * dt_fs * light_cm_per_fs);
+    *step_out = 1.0 / (2.0 * n_lags * dt_fs * BASE_LIGHT_CM_PER_FS);
     base_free(correlation);
     return MLFF_OK;
 }

@@ -17,7 +17,7 @@
 
 #include "base/random.h"
 
-#define FAR_AWAY 1e9 /* Å: positions beyond it are an error */
+#define FAR_AWAY 1e9 /* Å: an atom further out has been shot there, an error */
 
 typedef enum domain_move { MOVE_BEGIN, MOVE_PLACE, MOVE_ADD, MOVE_END, MOVE_COUNT, MOVE_SCALE } domain_move;
 

@@ -12,9 +12,7 @@
 #include <string.h>
 
 #include "atoms/atoms.h"
-
-// An atom further out than this has been shot there.
-#define FAR_AWAY 1e9 // as in domain_motion.h
+#include "atoms/dynamics/domain_motion.h"
 
 mlff_dynamics_options mlff_dynamics_options_default(void)
 {

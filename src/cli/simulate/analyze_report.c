@@ -12,7 +12,6 @@
 enum { MOST_PEAKS = 12 };
 #define PEAK_LEAST 0.05 // of the highest
 #define SHELL_REACH 1.5
-#define LIGHT_CM_PER_FS 2.99792458e-5
 
 // "O-H", "H-O-H"
 static void kind_name(const mlff_geometry_kind *kind, char text[16])
@@ -120,7 +119,7 @@ void analyze_print_json(const analysis *run)
         const size_t points = (size_t)run->n_points;
         cli_json_object(&json, "vdos");
         cli_json_text(&json, "element", run->element);
-        cli_json_number(&json, "highest_wavenumber_per_cm", 0.5 / (run->frame_fs * LIGHT_CM_PER_FS));
+        cli_json_number(&json, "highest_wavenumber_per_cm", 0.5 / (run->frame_fs * BASE_LIGHT_CM_PER_FS));
         cli_json_numbers(&json, "wavenumber_per_cm", run->spectrum, run->n_points);
         cli_json_numbers(&json, "density_cm", run->spectrum + points, run->n_points);
         cli_json_numbers(&json, "density_standard_error_cm", run->spectrum + 2 * points, run->n_points);
@@ -215,7 +214,7 @@ static void print_peaks(const analysis *run)
     if (n_peaks == 0)
         printf("\nvibrational density of states, %s: no peak between its %zu points; more frames have more points\n", atoms, n);
     printf("resolution %.3g /cm; frames each %g fs hold wavenumbers up to %.0f /cm, higher ones are folded back\n", x[1] - x[0],
-           run->frame_fs, 0.5 / (run->frame_fs * LIGHT_CM_PER_FS));
+           run->frame_fs, 0.5 / (run->frame_fs * BASE_LIGHT_CM_PER_FS));
 }
 
 static void print_geometry(const mlff_geometry *geometry)

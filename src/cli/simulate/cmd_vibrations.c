@@ -6,9 +6,9 @@
 #include "base/base.h"
 #include "cli/support/cli.h"
 
-#define MEV_CM 0.1239841984  // meV of 1/cm
-#define THZ_CM 2.99792458e-2 // THz of 1/cm
-#define LARGE_FORCE 0.05     // eV/Å: beyond it the structure is no minimum
+#define MEV_CM 0.1239841984                 // meV of 1/cm
+#define THZ_CM (1e3 * BASE_LIGHT_CM_PER_FS) // THz of 1/cm
+#define LARGE_FORCE 0.05                    // eV/Å: beyond it the structure is no minimum
 
 static const cli_option options[] = {{"system", 0, "NAME", "a built-in structure instead of INPUT: water, ethanol, benzene …"},
                                      {"n-atoms", 0, "N", "atoms of a built-in system that can be made of any size"},

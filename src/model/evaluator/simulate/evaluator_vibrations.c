@@ -15,7 +15,6 @@ enum { MAX_FREE_ATOMS = 400, ATOMS_AT_ONCE = 4096, MAX_AT_ONCE = 256 };
 // A wavenumber depends on the step where twice the step changes it by more: 1 % and 10 /cm. Of smooth energies it is 2 /cm at 0.005 Å.
 #define STEP_SHARE 0.01
 #define STEP_CM 10
-#define LIGHT_CM_PER_FS 2.99792458e-5
 #define PLANCK_BAR_EV_FS 0.6582119569
 
 typedef struct hessian {
@@ -89,7 +88,7 @@ done:
 
 static double wavenumber(double square) // of ω², 1/fs²
 {
-    return copysign(sqrt(fabs(square)) / (2 * BASE_PI * LIGHT_CM_PER_FS), square);
+    return copysign(sqrt(fabs(square)) / (2 * BASE_PI * BASE_LIGHT_CM_PER_FS), square);
 }
 
 static void find_rigid_wavenumbers(const hessian *h, const double *rigid, mlff_vibrations *v)
