@@ -145,12 +145,15 @@ static mlff_status read_activation(const reader *r, const pickle_value *dense, c
                      r->path, where, pickle_class(activation));
 }
 
-// A Dense with or without an activation; all activations of a model must be the same.
-static mlff_status read_dense(reader *r, const pickle_value *dense, const char *where, bool activated, bool biased)
+enum { PLAIN = 0, BIASED = 1, ACTIVATED = 2 }; // what a Dense of PaiNN has besides its weight
+
+// A Dense that must have these and no more; all activations of a model must be the same.
+static mlff_status read_dense(reader *r, const pickle_value *dense, const char *where, int parts)
 {
     static const char *const members[] = {"weight", "bias", "activation", NULL};
     mlff_status status = MLFF_OK;
     const char *activation = NULL;
+    const bool activated = parts & ACTIVATED, biased = parts & BIASED;
 
     MLFF_TRY(expect_class(r, dense, where, "schnetpack.nn.base.Dense"));
     MLFF_TRY(expect_members(r, dense, where, members));
@@ -181,7 +184,7 @@ static mlff_status read_context_net(reader *r, const pickle_value *net, const ch
     if (n != 2) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: %s has %d layer%s; PaiNN has 2", r->path, where, n, base_plural(n));
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%s.%d", where, i);
-        MLFF_TRY(read_dense(r, modules[i], name, i == 0, true));
+        MLFF_TRY(read_dense(r, modules[i], name, i == 0 ? BIASED | ACTIVATED : BIASED));
     }
 done:
     return status;
@@ -222,7 +225,7 @@ static mlff_status read_layers(reader *r, const pickle_value *representation, in
         snprintf(where, sizeof where, "representation.mixing.%d.intraatomic_context_net", l);
         MLFF_TRY(read_context_net(r, child(mixings[l], "intraatomic_context_net"), where));
         snprintf(where, sizeof where, "representation.mixing.%d.mu_channel_mix", l);
-        MLFF_TRY(read_dense(r, child(mixings[l], "mu_channel_mix"), where, false, false));
+        MLFF_TRY(read_dense(r, child(mixings[l], "mu_channel_mix"), where, PLAIN));
     }
     MLFF_TRY(weights_set(&r->weights, "epsilon", "%.17g", epsilon));
     MLFF_TRY(weights_set(&r->weights, "shared_interactions", "%s", shared ? "true" : "false"));
@@ -328,7 +331,7 @@ static mlff_status read_representation(reader *r, const pickle_value *representa
     MLFF_TRY(read_cutoff(r, representation));
     MLFF_TRY(read_radial_basis(r, representation));
     MLFF_TRY(read_embedding(r, representation));
-    MLFF_TRY(read_dense(r, child(representation, "filter_net"), "representation.filter_net", false, true));
+    MLFF_TRY(read_dense(r, child(representation, "filter_net"), "representation.filter_net", BIASED));
     MLFF_TRY(read_layers(r, representation, n_layers));
 done:
     return status;
@@ -358,7 +361,7 @@ static mlff_status read_atomwise(reader *r, const pickle_value *atomwise)
     if (n < 1) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its output module has no layers", r->path);
     for (int i = 0; i < n; i++) {
         snprintf(where, sizeof where, "output_modules.0.outnet.%d", i);
-        MLFF_TRY(read_dense(r, modules[i], where, i < n - 1, true));
+        MLFF_TRY(read_dense(r, modules[i], where, i < n - 1 ? BIASED | ACTIVATED : BIASED));
     }
 done:
     return status;
