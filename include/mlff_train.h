@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mlff_train.h: labelled structures and training of a model on energies, forces, stress, atomic energies and products of the
  * Hessian with a vector. Conventions and the error contract: mlff_base.h. Gradients are exact (no automatic differentiation;
- * src/train/README.md derives them).
+ * src/model/painn/README.md derives them).
  *
  *   mlff_dataset *data;        labelled structures, shared by trainers
  *   mlff_trainer *trainer;     one model being trained on one device: weights, their average, the optimizer's state

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Makes the seeds under tests/fuzz/corpus/{fnx,neurochem,safetensors/ani}: small ANI models as FeNNol and NeuroChem write them, from
-nothing but this script (standard library, same bytes each time). tests/unit/test_fuzz_replay_model.c reads them.
+nothing but this script (standard library, same bytes each time). tests/fuzz/replay.c reads them.
 Usage: tools/make_ani_corpus.py [FOLDER]"""
 import json
 import os

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // painn_gradient_reference.c: training gradients of PaiNN in float64, plain: the truth the other implementations are tested
-// against. Derivation and symbols: README.md of this folder, "Training".
+// against. Derivation and symbols: src/model/painn/README.md, "Training".
 //
 // Every quantity is a dual number: a value and its derivative (tangent) as all edge vectors r_e move along w_e. The reverse pass
 // over dual numbers, with the readout seeded (1, c_i), gives adjoints and their tangents; the tangent part of a weight's gradient

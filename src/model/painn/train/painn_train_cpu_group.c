@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // painn_train_cpu_group.c: the four passes of a float32 training step over a group of frames, by one thread: forward, reverse
-// (energies, forces), and after the loss their tangents, with the weights' gradients. Symbols: README.md of this folder, "Training".
+// (energies, forces), and after the loss their tangents, with the weights' gradients. Symbols: src/model/painn/README.md, "Training".
 //
 // Filters are made from ψ 16 features at a time, once for both edges of a pair of atoms: in each pass, or where the group's pairs are
 // few (CPU_KEPT_FILTERS) once for all passes.

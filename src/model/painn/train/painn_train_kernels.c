@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // painn_train_kernels.c: PaiNN's own pieces of a float32 training step, compiled once per instruction set. The equations:
-// README.md of this folder, "Training". Sums over edges run in the order of an atom's row, and each atom's sums stay in registers.
+// src/model/painn/README.md, "Training". Sums over edges run in the order of an atom's row, and each atom's sums stay in registers.
 //
 // Reverse sums gather: atom j reads the edges of its own row, whose reverses are the edges (i, j) that end in it; those have the
 // same filter and the opposite direction.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_train_kernels.h: PaiNN's own pieces of a float32 training step, one table per CPU path. Symbols: README.md of this folder,
+/* painn_train_kernels.h: PaiNN's own pieces of a float32 training step, one table per CPU path. Symbols: src/model/painn/README.md,
  * "Training". A name that begins with d is a tangent (a dot there), _bar an adjoint.
  *
  * F is padded to NN_PAD. Features of an atom: q [F]; μ, x [3][F]; VB [3][2F]; y [3][F], or [2][F] (blocks q, t) in the last
