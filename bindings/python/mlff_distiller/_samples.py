@@ -93,9 +93,9 @@ class Samples:
         self.handle = out
         self.left_out: set[str] = set()
         for atoms in frames:
-            self.left_out |= not_in_systems(atoms)
             with System(atoms) as system:
                 lib.core.mlff_samples_add(self.handle, system, str(atoms.info.get("origin", origin)).encode()[:23])
+            self.left_out |= not_in_systems(atoms)
 
     def atoms(self) -> list[Atoms]:
         found = []
