@@ -127,21 +127,21 @@ typedef struct joined {
     unsigned char *periodic;
 } joined;
 
-SUPPORT joined join(mlff_system *const *systems, int n)
+SUPPORT joined join(mlff_system *const *systems, unsigned n)
 {
     joined j = {.first_atom = calloc((size_t)n + 1, sizeof(int32_t))};
-    for (int k = 0; k < n; k++) j.first_atom[k + 1] = j.first_atom[k] + systems[k]->n_atoms;
+    for (unsigned k = 0; k < n; k++) j.first_atom[k + 1] = j.first_atom[k] + systems[k]->n_atoms;
     j.species = calloc((size_t)j.first_atom[n], sizeof(int32_t));
     j.positions = calloc((size_t)j.first_atom[n] * 3, sizeof(double));
     j.cells = calloc((size_t)n * 9, sizeof(double));
-    j.periodic = calloc((size_t)n, 3);
-    for (int k = 0; k < n; k++) {
+    j.periodic = calloc(n, 3);
+    for (unsigned k = 0; k < n; k++) {
         for (int i = 0; i < systems[k]->n_atoms; i++) j.species[j.first_atom[k] + i] = systems[k]->species[i];
         memcpy(j.positions + 3 * j.first_atom[k], systems[k]->positions, sizeof(double) * 3 * (size_t)systems[k]->n_atoms);
-        memcpy(j.cells + 9 * k, systems[k]->cell, sizeof systems[k]->cell);
-        memcpy(j.periodic + 3 * k, systems[k]->periodic, 3);
+        memcpy(j.cells + 9 * (size_t)k, systems[k]->cell, sizeof systems[k]->cell);
+        memcpy(j.periodic + 3 * (size_t)k, systems[k]->periodic, 3);
     }
-    j.batch = (mlff_batch){.n_systems = n,
+    j.batch = (mlff_batch){.n_systems = (int)n,
                            .first_atom = j.first_atom,
                            .species = j.species,
                            .positions = j.positions,
