@@ -473,7 +473,7 @@ static void refuses_binary(void **state)
         const char *bytes;
         size_t n_bytes;
         const char *told;
-    } files[] = {{"1\nc\nH 0 \0 0 0\n", 16, "a.xyz:3: a zero byte in the text; is this"},
+    } files[] = {{"1\nc\nH 0 \0 0 0\n", 14, "a.xyz:3: a zero byte in the text; is this"},
                  {"\xff\xfe\x31\0\n\0c\0\n\0", 10, "a.xyz:1: a zero byte in the text; it is UTF-16, save it as UTF-8"},
                  {"\xfe\xff\0\x31\0\n\0c\0\n", 10, "it is UTF-16"}};
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
