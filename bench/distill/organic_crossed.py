@@ -2,18 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Labelled structures of molecules crossed from others, as many as fit in a time.
 
-Usage: organic_crossed.py TEACHER SAMPLER STUDENT BASES.npz OUT SECONDS [--moved 0.4] [--changed 0] [--stripped 0] [--left-out 0]
-    [--pressed 0] [--seed 1] [--device cuda]
+Usage: organic_crossed.py TEACHER SAMPLER STUDENT BASES.npz OUT SECONDS [--moved 0.4] [--changed 0] [--stripped 0] [--left-out 0] [--seed 1]
+    [--device cuda]
 
 Two molecules of organic_bases.py, the part --changed of them of its changed ones, are cut at an acyclic single bond each, and a half of one is joined
 to a half of the other by a new bond, turned until no atoms meet; three in ten are crossed once more. 12 % stay whole and 7 % are pairs of whole ones,
 1.7 to 3.2 Å apart. The part --left-out of those with F, S or Cl is not used. The part --stripped then lacks one or two hydrogens. Sizes and bonds to
 hydrogen vary by about 1 %, as between force fields; molecules with atoms nearer than 0.7 of their covalent distance are left out. Each molecule is
 labelled by TEACHER where it stands. The part --moved of them also descends twelve steps by SAMPLER (an earlier student) and gives one frame displaced
-by 0.01 to 0.05 Å and two of Langevin dynamics, after 40 and 80 fs, 30 to 800 K. The part --pressed gives one frame with two near atoms pressed to 0.6
-to 1 of their covalent distance. Frames with a force component above 20 eV/Å are left out, and those to which STUDENT, which the training begins with,
-gives one above 40 eV/Å (80 and 200 of pressed ones): where it diverges, no step of the training is finite. Geometry is computed by processes, forces
-on the device.
+by 0.01 to 0.05 Å and two of Langevin dynamics, after 40 and 80 fs, 30 to 800 K. Frames with a force component above 20 eV/Å are left out, and those
+to which STUDENT, which the training begins with, gives one above 40 eV/Å: where it diverges, no step of the training is finite. Geometry is computed
+by processes, forces on the device.
 Writes OUT.train.extxyz and OUT.valid.extxyz; molecules whose number is 249 modulo 250 validate."""
 import argparse
 import concurrent.futures
@@ -31,7 +30,6 @@ NEAREST = np.array([2.75, 2.2, 1.85])  # Å, of atoms of two halves, by how many
 RARER = 9, 16, 17  # atomic numbers, see --left-out
 FEWEST_ATOMS, MOST_ATOMS, MOST_ATOMS_OF_PAIR = 5, 110, 70
 HOTTEST_FORCE, LARGEST_FORCE_MOVED = 20.0, 40.0  # eV/Å
-HOTTEST_FORCE_PRESSED, LARGEST_FORCE_PRESSED = 80.0, 200.0
 ACCELERATION, BOLTZMANN = 9.6485332e-3, 8.617333e-5  # Å/fs² of eV/Å/amu; eV/K
 NEAREST_RATIO = 0.7  # of the sum of covalent radii
 MOLECULES_AT_ONCE = 1000
@@ -221,22 +219,7 @@ def moved(molecules, sampler, draw):
     return [(k, shot[first[k]:first[k + 1]]) for shot in shots for k in np.flatnonzero(~broken)]
 
 
-def pressed(numbers, positions, draw):
-    """Positions with two atoms, nearer than 2.5 times their covalent distance, moved towards each other."""
-    radii = np.array([RADII[z] for z in numbers.tolist()])
-    sums = radii[:, None] + radii[None]
-    distances = np.linalg.norm(positions[:, None] - positions[None], axis=2)
-    pairs = np.argwhere(np.triu(distances < 2.5 * sums, 1))
-    i, j = pairs[draw.integers(len(pairs))]
-    short = distances[i, j] - min(distances[i, j], draw.uniform(0.6, 1.0) * sums[i, j])
-    step = 0.5 * short * (positions[j] - positions[i]) / distances[i, j]
-    made = positions.copy()
-    made[i] += step
-    made[j] -= step
-    return made
-
-
-def labelled(frames, teacher, student, hottest_force=HOTTEST_FORCE, largest_force=LARGEST_FORCE_MOVED):
+def labelled(frames, teacher, student):
     """(group, numbers, positions, energy, forces) of the frames (group, numbers, positions) that are not too hot."""
     made = []
     for begin in range(0, len(frames), MOLECULES_AT_ONCE):
@@ -248,7 +231,7 @@ def labelled(frames, teacher, student, hottest_force=HOTTEST_FORCE, largest_forc
         hottest, diverging = (np.maximum.reduceat(abs(np.nan_to_num(found, nan=np.inf)).max(1), first[:-1])
                               for found in (forces, np.asarray(by_student["forces"])))
         made += [(*frame, energies[k], forces[first[k]:first[k + 1]]) for k, frame in enumerate(some)
-                 if hottest[k] <= hottest_force and diverging[k] <= largest_force]
+                 if hottest[k] <= HOTTEST_FORCE and diverging[k] <= LARGEST_FORCE_MOVED]
     return made
 
 
@@ -271,7 +254,6 @@ def main():
     parser.add_argument("--changed", type=float, default=0)
     parser.add_argument("--stripped", type=float, default=0)
     parser.add_argument("--left-out", type=float, default=0)
-    parser.add_argument("--pressed", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--processes", type=int, default=7)
@@ -292,9 +274,6 @@ def main():
             part = molecules[:int(options.moved * len(molecules))]
             frames += [(n_molecules + k, part[k][0], positions) for k, positions in (moved(part, sampler, draw) if part else [])]
             made = labelled(frames, teacher, student)
-            near = [(n_molecules + k, numbers, pressed(numbers, positions, draw))
-                    for k, (numbers, positions) in enumerate(molecules[:int(options.pressed * len(molecules))])]
-            made += labelled(near, teacher, student, HOTTEST_FORCE_PRESSED, LARGEST_FORCE_PRESSED)
             made = [made[k] for k in draw.permutation(len(made))]
             n_molecules, n_frames = n_molecules + len(molecules), n_frames + len(made)
             for valid, file in enumerate(files):

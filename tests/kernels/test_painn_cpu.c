@@ -244,6 +244,17 @@ static void fold(const opened *o, double *forces, int n_owned)
         for (int c = 0; c < 3; c++) forces[3 * o->owner[i] + c] += forces[3 * i + c];
 }
 
+// Borrows all; `pairs` NULL: the evaluator makes the list.
+static mlff_batch batch_of(const opened *o, const int32_t first_atom[2], const mlff_pairs *pairs)
+{
+    return (mlff_batch){.n_systems = 1,
+                        .first_atom = first_atom,
+                        .species = o->species,
+                        .positions = o->positions,
+                        .owned = o->owned,
+                        .pairs = pairs};
+}
+
 // A deep halo (layers × cutoff) of ghosts with rows and no hooks: what KIM and LAMMPS hand over.
 static void test_deep_halo(void **state)
 {
@@ -254,8 +265,7 @@ static void test_deep_halo(void **state)
     static opened o;
     open_up(system, 8.0, &o);
     int32_t first_atom[2] = {0, o.n};
-    const mlff_batch batch = {
-        .n_systems = 1, .first_atom = first_atom, .species = o.species, .positions = o.positions, .owned = o.owned};
+    const mlff_batch batch = batch_of(&o, first_atom, NULL);
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         mlff_evaluator *evaluator = evaluator_on(model, (mlff_precision)precision, NULL, 2);
         support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
@@ -311,12 +321,7 @@ static void test_truncated_rows(void **state)
         assert_true(level_of[o.n - 1] == LAYERS || !sorted);
         const mlff_pairs pairs = {first, neighbor, NULL, 0};
         int32_t first_atom[2] = {0, o.n};
-        const mlff_batch batch = {.n_systems = 1,
-                                  .first_atom = first_atom,
-                                  .species = o.species,
-                                  .positions = o.positions,
-                                  .owned = o.owned,
-                                  .pairs = &pairs};
+        const mlff_batch batch = batch_of(&o, first_atom, &pairs);
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
             mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, n_threads);
             support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
@@ -397,12 +402,7 @@ static void test_exchanged_halo(void **state)
     first[o.n] = n_pairs;
     mlff_pairs pairs = {first, neighbor, NULL, 0};
     int32_t first_atom[2] = {0, o.n};
-    const mlff_batch batch = {.n_systems = 1,
-                              .first_atom = first_atom,
-                              .species = o.species,
-                              .positions = o.positions,
-                              .owned = o.owned,
-                              .pairs = &pairs};
+    const mlff_batch batch = batch_of(&o, first_atom, &pairs);
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         exchange context = {&o, 0};
         mlff_halo halo = {.forward = fill_ghosts, .reverse = return_ghosts, .context = &context};

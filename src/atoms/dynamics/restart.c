@@ -412,7 +412,7 @@ done:
     return status;
 }
 
-// Of the lines before those of the atoms.
+// Reads up to the ensemble, which comes behind the cell and before the lines of the atoms.
 static mlff_status read_cell(restart_reader *reader, mlff_system *system)
 {
     mlff_status status = MLFF_OK;
