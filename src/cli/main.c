@@ -72,7 +72,8 @@ static bool raise_stack(void)
     if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= WANTED) return true;
     stack.rlim_cur = stack.rlim_max < WANTED ? stack.rlim_max : WANTED;
     if (stack.rlim_cur >= LEAST && setrlimit(RLIMIT_STACK, &stack) == 0) return true;
-    cli_say("the stack is limited to %llu kB, and %d are needed; raise the limit (ulimit -s)", (unsigned long long)stack.rlim_cur >> 10, LEAST >> 10);
+    cli_say("the stack is limited to %llu kB, and %d are needed; raise the limit (ulimit -s)",
+            (unsigned long long)stack.rlim_cur >> 10, LEAST >> 10);
     return false;
 }
 
