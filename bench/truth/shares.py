@@ -5,6 +5,7 @@ forces take 0.3 ms more: some 70 % for the energy, with what Python and ASE do a
 
 Usage: shares.py [RUNS] [BUSY]      PYTHONPATH and MLFF_LIBRARY_DIR as for the tests; BUSY: programs that compute beside it
 Prints the shares of each run."""
+import argparse
 import subprocess
 import sys
 import time
@@ -43,10 +44,13 @@ def shares():
 
 
 def main():
-    runs, busy = map(int, (sys.argv[1:] + ["6", "0"][len(sys.argv) - 1:])[:2])
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=int, nargs="?", default=6)
+    parser.add_argument("busy", type=int, nargs="?", default=0)
+    options = parser.parse_args()
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
     try:
-        for _ in range(runs):
+        for _ in range(options.runs):
             print(shares(), flush=True)
     finally:
         for other in others:
