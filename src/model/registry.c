@@ -210,7 +210,7 @@ static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
     else if (has_suffix(path, ".fnx"))
         *kind_out = FILE_FNX;
     else
-        *kind_out = start[0] == 0x80 ? FILE_PICKLE : FILE_UNKNOWN;
+        *kind_out = start[0] == 0x80 && start[1] >= 1 && start[1] <= 5 ? FILE_PICKLE : FILE_UNKNOWN; // the protocol
     return MLFF_OK;
 }
 

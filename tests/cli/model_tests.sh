@@ -56,6 +56,8 @@ test_info() {
     says '^    CPU bf16 +not available: PaiNN has no bf16 on the CPU$'
     refused 2 'does not know all elements' info model.safetensors --precisions --system silicon
     refused 2 'a model has an empty name; give the path' info ''
+    printf '\200\024%098d' 0 >random.safetensors # the first byte of a pickle, of no protocol
+    refused 1 'random.safetensors: not a model file' info random.safetensors
     refused 2 'needs --precisions' info model.safetensors --system benzene
     cp model.safetensors $'m\xff\xc3\xa9"\\.safetensors' # no UTF-8, UTF-8, and what JSON must quote
     run 0 info $'m\xff\xc3\xa9"\\.safetensors' --json
