@@ -174,7 +174,7 @@ test_closed_descriptors() {
 test_small_stack() {
     model
     (ulimit -s 64 && run 1 md model.safetensors --system h2o --n-steps 1 -o stack.extxyz --device cpu) || exit 1
-    says '^mlff: the stack is limited to 64 kB \(ulimit -s\); 256 are needed$' err
+    says '^mlff: the stack is limited to 64 kB, and 256 are needed; raise the limit \(ulimit -s\)$' err
     (ulimit -S -s 64 && run 0 md model.safetensors --system h2o --n-steps 1 --timestep 0.1 -o stack.extxyz --device cpu) || exit 1
     (ulimit -s 256 && run 0 md model.safetensors --system h2o --n-steps 1 --timestep 0.1 -o stack.extxyz --device cpu) || exit 1
 }
