@@ -28,6 +28,8 @@ test_sample() {
     refused 1 'nowhere.safetensors' sample nowhere.safetensors --system ethanol -o x.extxyz
     printf '1\ncharge=1 Properties=species:S:1:pos:R:3\nH 0 0 0\n' >charged.xyz
     refused 1 'seed 0: a charge of 1 e' sample model.safetensors charged.xyz -o x.extxyz
+    printf '2\nProperties=species:S:1:pos:R:3:initial_charges:R:1\nO 0 0 0 -1\nH 0 0 1 0\n' >hydroxide.xyz # as ASE writes it
+    refused 1 'seed 0: a charge of -1 e' sample model.safetensors hydroxide.xyz -o x.extxyz
     model --elements H,O
     refused 1 'seed 0: the teacher model does not know C' sample model.safetensors --system ethanol -o x.extxyz
 }

@@ -99,6 +99,29 @@ static void reads_columns(void **state)
     mlff_system_destroy(system);
 }
 
+// The charge of the whole is that of the comment line, else the sum of the atoms' initial charges where that is an ion's.
+static void reads_initial_charges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *comment, *first, *second;
+        double charge; // NaN: not told
+    } cases[] = {
+        {"", "0", "1", 1},         {"", "-0.7", "-0.31", -1},     {"", "0.4", "-0.38", NAN}, // of a neutral molecule, computed
+        {"", "1", "-1", NAN},      {"charge=-2 ", "0", "1", -2},  {"charge=0 ", "0", "1", 0}, {"", "nan", "1", NAN},
+        {"", "unknown", "1", NAN}, {"", "1e300", "1e300", 2e300}, {"", "inf", "-inf", NAN},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char text[256];
+        snprintf(text, sizeof text, "2\n%sProperties=species:S:1:initial_charges:R:1:pos:R:3\nH %s 0 0 0\nH %s 0 0 1\n",
+                 cases[k].comment, cases[k].first, cases[k].second);
+        mlff_system *system = read_text("a.xyz", text);
+        assert_true(isnan(cases[k].charge) ? isnan(system->charge) : system->charge == cases[k].charge);
+        assert_true(system->positions[5] == 1);
+        mlff_system_destroy(system);
+    }
+}
+
 static void reads_stress(void **state)
 {
     (void)state;
@@ -538,6 +561,7 @@ int main(void)
         cmocka_unit_test(reads_plain),
         cmocka_unit_test(reads_comments),
         cmocka_unit_test(reads_columns),
+        cmocka_unit_test(reads_initial_charges),
         cmocka_unit_test(reads_stress),
         cmocka_unit_test(reads_frames),
         cmocka_unit_test(refuses_xyz),

@@ -12,7 +12,8 @@ enum { SLOT_POSITION = 0, SLOT_FORCE = 3, SLOT_VELOCITY = 6, SLOT_MOMENTUM = 9, 
 typedef struct extxyz_row {
     double values[N_SLOTS];
     int species;
-    int n_held; /* directions in which the atom may not move */
+    double charge; /* the initial one, e; 0: not told, NaN: not a number */
+    int n_held;    /* directions in which the atom may not move */
 } extxyz_row;
 
 struct extxyz_rows {

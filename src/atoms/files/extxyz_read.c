@@ -51,6 +51,15 @@ done:
     return status;
 }
 
+// The charge of the whole as ASE's atoms hold it, by their initial charges: the nearest whole number, as computed charges of a neutral molecule sum
+// to nearly 0; NaN where no atom has one.
+static double charge_of_rows(const extxyz_rows *rows, int n_atoms)
+{
+    double sum = 0;
+    for (int i = 0; i < n_atoms; i++) sum += rows->rows[i].charge;
+    return fabs(sum) >= 0.5 && isfinite(sum) ? round(sum) : NAN;
+}
+
 static void take_header(mlff_reader *reader, const extxyz_header *head, mlff_system *system)
 {
     bool has_cell = false;
@@ -85,6 +94,7 @@ static mlff_status make_system(mlff_reader *reader, const extxyz_rows *rows, con
     take_slots(rows, SLOT_POSITION, 3, n_atoms, system->positions);
     MLFF_TRY(take_optional(reader, rows, system));
     take_header(reader, head, system);
+    if (isnan(system->charge)) system->charge = charge_of_rows(rows, n_atoms);
     snprintf(place, sizeof place, "%s:%lld", reader->name, (long long)comment_line);
     MLFF_TRY(mlff_system_check(system, place));
     *system_out = system;

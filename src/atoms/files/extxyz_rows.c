@@ -8,7 +8,7 @@
 #include "extxyz.h"
 
 // Columns without a slot.
-enum { COLUMN_SKIP = -1, COLUMN_SPECIES = -2, COLUMN_MAY_MOVE = -3 };
+enum { COLUMN_SKIP = -1, COLUMN_SPECIES = -2, COLUMN_MAY_MOVE = -3, COLUMN_CHARGE = -4 };
 enum { MAX_COLUMNS = 1000000 };
 
 void extxyz_rows_free(extxyz_rows *rows)
@@ -25,12 +25,25 @@ static const struct {
     const char *name;
     int slot, n_columns;
 } quantities[] = {
-    {"species", COLUMN_SPECIES, 1}, {"symbol", COLUMN_SPECIES, 1},    {"symbols", COLUMN_SPECIES, 1},
-    {"element", COLUMN_SPECIES, 1}, {"numbers", COLUMN_SPECIES, 1},   {"Z", COLUMN_SPECIES, 1},
-    {"pos", SLOT_POSITION, 3},      {"positions", SLOT_POSITION, 3},  {"forces", SLOT_FORCE, 3},
-    {"force", SLOT_FORCE, 3},       {"velocities", SLOT_VELOCITY, 3}, {"velocity", SLOT_VELOCITY, 3},
-    {"velo", SLOT_VELOCITY, 3},     {"vel", SLOT_VELOCITY, 3},        {"momenta", SLOT_MOMENTUM, 3},
-    {"masses", SLOT_MASS, 1},       {"mass", SLOT_MASS, 1},           {"move_mask", COLUMN_MAY_MOVE, 0},
+    {"species", COLUMN_SPECIES, 1},
+    {"symbol", COLUMN_SPECIES, 1},
+    {"symbols", COLUMN_SPECIES, 1},
+    {"element", COLUMN_SPECIES, 1},
+    {"numbers", COLUMN_SPECIES, 1},
+    {"Z", COLUMN_SPECIES, 1},
+    {"pos", SLOT_POSITION, 3},
+    {"positions", SLOT_POSITION, 3},
+    {"forces", SLOT_FORCE, 3},
+    {"force", SLOT_FORCE, 3},
+    {"velocities", SLOT_VELOCITY, 3},
+    {"velocity", SLOT_VELOCITY, 3},
+    {"velo", SLOT_VELOCITY, 3},
+    {"vel", SLOT_VELOCITY, 3},
+    {"momenta", SLOT_MOMENTUM, 3},
+    {"masses", SLOT_MASS, 1},
+    {"mass", SLOT_MASS, 1},
+    {"move_mask", COLUMN_MAY_MOVE, 0},
+    {"initial_charges", COLUMN_CHARGE, 1},
 };
 
 static mlff_status add_columns(const mlff_reader *reader, extxyz_rows *rows, const char *name, int64_t n)
@@ -132,6 +145,23 @@ static bool parse_may_move(const char **cursor, int *n_held)
     return true;
 }
 
+static void skip_word(const char **cursor)
+{
+    while (**cursor && !atoms_is_blank(**cursor)) (*cursor)++;
+}
+
+// One that is not a number makes the sum unknown, and the frame is read all the same.
+static void parse_charge(const char **cursor, double *charge)
+{
+    double value;
+    if (atoms_parse_number(cursor, &value))
+        *charge += value;
+    else {
+        skip_word(cursor);
+        *charge = NAN;
+    }
+}
+
 static int word_length(const char *text)
 {
     int length = 0;
@@ -144,6 +174,7 @@ static mlff_status parse_row(const mlff_reader *reader, const extxyz_rows *rows,
     const char *cursor = line;
     int species = 0;
     atom->n_held = 0;
+    atom->charge = 0;
     for (int k = 0; k < rows->n_columns; k++) {
         int column = rows->columns[k];
         cursor = atoms_skip_blanks(cursor);
@@ -171,8 +202,10 @@ static mlff_status parse_row(const mlff_reader *reader, const extxyz_rows *rows,
             if (!parse_may_move(&cursor, &atom->n_held))
                 return reader_fail(reader, MLFF_ERR_FORMAT, "column %d, '%.*s', is not T or F", k + 1, word_length(cursor),
                                    cursor);
+        } else if (column == COLUMN_CHARGE) {
+            parse_charge(&cursor, &atom->charge);
         } else {
-            while (*cursor && !atoms_is_blank(*cursor)) cursor++;
+            skip_word(&cursor);
         }
     }
     if (*atoms_skip_blanks(cursor) && !rows->may_have_more)
