@@ -294,7 +294,10 @@ test_copies() {
     run 0 train other-zero.xyz --student student.safetensors --steps 2 --device cpu -o other.safetensors --json
     says 'warning: the energies of the labels are [12][0-9.]* eV/atom off those of the model .student.*that fit the labels$' err
     awk -v e="$(value out energy_mae_ev_per_atom)" 'BEGIN { exit !(e < 1) }' || fail "energies of the elements are those of other labels"
-    return 0
+    # Some structures, at which the student is far off, are not another zero.
+    awk '/energy/ && ++n % 3 == 0 { sub(/energy=-1.5/, "energy=-13.5") } { print }' twenty.xyz >some-far.xyz
+    run 0 train some-far.xyz --student student.safetensors --steps 2 --device cpu -o mended.safetensors
+    if grep -q 'off those of the model' err; then fail "the zero of the energy by a few structures"; fi
 }
 
 # N ethanols in trajectories of ten, labelled by a model, in FILE.

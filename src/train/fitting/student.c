@@ -38,7 +38,8 @@ mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[
     return status == MLFF_OK ? copy_model(model, shifts, model_out) : status;
 }
 
-// Mean absolute difference of the model's energies from those of at most JUDGED structures, spread over all, eV/atom; NaN without energies.
+// Median absolute difference of the model's energies from those of at most JUDGED structures, spread over all, eV/atom; NaN without energies.
+// Not the mean: a student that diverges where atoms are pressed together is off by any amount in a few of them.
 static mlff_status energy_error(const mlff_model *model, const mlff_dataset *labels, int n_threads, double *error_out)
 {
     enum { JUDGED = 100 };
@@ -46,8 +47,8 @@ static mlff_status energy_error(const mlff_model *model, const mlff_dataset *lab
     mlff_evaluator *evaluator = NULL;
     mlff_evaluator_options options = mlff_evaluator_options_default();
     const size_t n = labels->n_frames, n_judged = n < JUDGED ? n : JUDGED;
-    double sum = 0;
-    int64_t n_energies = 0;
+    double differences[JUDGED];
+    size_t n_energies = 0;
     options.n_threads = n_threads;
     MLFF_TRY(mlff_evaluator_create(model, &options, &evaluator));
     for (size_t k = 0; k < n_judged; k++) {
@@ -58,10 +59,10 @@ static mlff_status energy_error(const mlff_model *model, const mlff_dataset *lab
         if (isnan(system->label_energy)) continue;
         mlff_batch_from_system(system, first_atom, &batch);
         MLFF_TRY(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
-        sum += fabs(energy - system->label_energy) / system->n_atoms;
-        n_energies++;
+        differences[n_energies++] = isfinite(energy) ? fabs(energy - system->label_energy) / system->n_atoms : INFINITY;
     }
-    *error_out = n_energies > 0 ? sum / (double)n_energies : NAN;
+    base_sort(differences, n_energies);
+    *error_out = n_energies > 0 ? differences[n_energies / 2] : NAN;
 done:
     mlff_evaluator_destroy(evaluator);
     return status;
