@@ -123,6 +123,13 @@ MLFF_API void mlff_dataset_elements(const mlff_dataset *dataset, char *text, siz
  * Fails with MLFF_ERR_USAGE for NULL, MLFF_ERR_VALUE if no structure has an energy, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, int64_t *first_out);
 
+/* Removes the structures at which a force of `model` differs from the label by more than `largest_error` on an atom, eV/Å, or is not finite,
+ * a Hessian probe as two or none; those without forces stay. A training that begins with `model` cannot learn where it diverges: there no
+ * gradient is finite. `options` (or NULL) are of the evaluator. *n_removed_out (or NULL) gets their number. Fails with MLFF_ERR_USAGE for
+ * NULL or a limit that is not above 0, and as mlff_evaluator_create and mlff_evaluator_compute; the dataset is then as it was. */
+MLFF_API mlff_status mlff_dataset_remove_far(mlff_dataset *dataset, const mlff_model *model, double largest_error,
+                                             const mlff_evaluator_options *options, int64_t *n_removed_out);
+
 /* Energy of each element that fits the labels best: the minimum-norm least-squares solution of Σ n_z e_z = E (SVD, float64),
  * eV, into shifts[119] by atomic number, 0 for absent elements. Fails with MLFF_ERR_VALUE if no structure has an energy. */
 MLFF_API mlff_status mlff_dataset_shifts(const mlff_dataset *dataset, double shifts[119]);

@@ -298,6 +298,13 @@ test_copies() {
     awk '/energy/ && ++n % 3 == 0 { sub(/energy=-1.5/, "energy=-13.5") } { print }' twenty.xyz >some-far.xyz
     run 0 train some-far.xyz --student student.safetensors --steps 2 --device cpu -o mended.safetensors
     if grep -q 'off those of the model' err; then fail "the zero of the energy by a few structures"; fi
+    # Structures at which the student diverges.
+    awk '/^H 0 0 0.9/ && ++n % 4 == 0 { $7 = 150 } { print }' twenty.xyz >diverging.xyz
+    run 0 train diverging.xyz --validation twenty.xyz --student student.safetensors --largest-error 100 --steps 2 --device cpu -o mended.safetensors
+    says '^5 structures left out, at which student.safetensors is off by more than 100 eV/Å$' && says '15 structures trained'
+    refused 1 'at all of its structures \(20\) student.safetensors is off by more than 1e-09 eV/Å; raise --largest-error' train twenty.xyz --student student.safetensors \
+        --validation diverging.xyz --largest-error 1e-9 --steps 2 --device cpu -o none.safetensors
+    refused 2 '--largest-error is of a --student' train twenty.xyz --largest-error 5 --steps 2 --device cpu -o none.safetensors
 }
 
 # N ethanols in trajectories of ten, labelled by a model, in FILE.

@@ -110,6 +110,18 @@ class Training(unittest.TestCase):
         new = [Trainer(student(), data, **choice, **settings).model(raw=True) for choice in ({}, {"shifts": True})]
         self.assertEqual(*(energy(model, frame) for model in new))
 
+    def test_structures_at_which_the_student_is_far_off(self):
+        frames, begun = copper(20), student()
+        data = Dataset(frames)
+        errors = [float(np.linalg.norm(one.get_forces() - Evaluator(begun, device="cpu").compute(
+            one.numbers, one.positions, one.cell.array, one.pbc)["forces"], axis=1).max()) for one in frames]
+        limit = sorted(errors)[14] * 1.001
+        self.assertEqual(data.remove_far(begun, limit, device="cpu"), 5)
+        self.assertEqual([float(one.get_potential_energy()) for one in data],
+                         [float(one.get_potential_energy()) for one, error in zip(frames, errors) if error <= limit])
+        with self.assertRaisesRegex(MlffUsageError, "largest error above 0"):
+            data.remove_far(begun, 0, device="cpu")
+
     def test_gradient_is_the_derivative_of_the_loss(self):
         data = copper(2)
         trainer = Trainer(student(), data, precision="float64", energy_per_atom=0, forces_weight=1.0)

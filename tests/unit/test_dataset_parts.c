@@ -110,9 +110,47 @@ static void test_outliers(void **state)
     mlff_dataset_destroy(data);
 }
 
+// A model is far off where it diverges, also where it has no number, and where labels are; the others stay in their order, a probe as a whole.
+static void test_far(void **state)
+{
+    (void)state;
+    const mlff_setting settings[] = {{"n_features", "8"}, {"n_layers", "1"}, {"elements", "H,O"}, {NULL, NULL}};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_model *model;
+    mlff_dataset *data;
+    int64_t n;
+    assert_ok(mlff_model_create("painn", settings, &model));
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 600; k++) { // more than one call
+        mlff_system *system = molecule("h2o");
+        double forces[9] = {0};
+        if (k % 100 == 41) forces[4] = 1e4;
+        assert_ok(mlff_dataset_add(data, system, &(mlff_labels){.energy = k, .forces = k == 500 ? NULL : forces, .weight = 1}));
+        mlff_system_destroy(system);
+    }
+    data->frames[40].probe_step = 0.01;           // with 41
+    data->frames[300].system->positions[0] = NAN; // the call of these 256 is refused
+    options.n_threads = 1;
+    assert_refused(mlff_dataset_remove_far(data, model, 0, &options, &n), MLFF_ERR_USAGE, "above 0");
+    assert_refused(mlff_dataset_remove_far(data, model, NAN, &options, &n), MLFF_ERR_USAGE, "above 0");
+    assert_ok(mlff_dataset_remove_far(data, model, 1e3, &options, &n));
+    assert_int_equal(n, 6 + 1 + 1);
+    assert_int_equal(mlff_dataset_size(data), 592);
+    int before = -1;
+    for (size_t f = 0; f < data->n_frames; f++) {
+        const int k = (int)data->frames[f].system->label_energy;
+        assert_true(k > before && k % 100 != 41 && k != 40 && k != 300);
+        before = k;
+    }
+    assert_ok(mlff_dataset_remove_far(data, model, 1e3, NULL, NULL));
+    assert_int_equal(mlff_dataset_size(data), 592);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements), cmocka_unit_test(test_choice),
-                                       cmocka_unit_test(test_outliers)};
+                                       cmocka_unit_test(test_outliers), cmocka_unit_test(test_far)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

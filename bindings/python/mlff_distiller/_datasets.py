@@ -17,7 +17,7 @@ from ._bridge import changed_since, check_atoms
 from ._energies import force_consistent, warn_if_other
 from ._handles import Handle
 from ._samples import System, atoms_from_system
-from .engine import Array
+from .engine import Array, Evaluator, Model
 from .errors import MlffUsageError
 
 if TYPE_CHECKING:
@@ -153,6 +153,23 @@ class Dataset:
         training, validation = Handle(lib.core.mlff_dataset_destroy), Handle(lib.core.mlff_dataset_destroy)
         lib.core.mlff_dataset_split(self._handle, fraction, seed, byref(training), byref(validation))
         return Dataset._of(training), Dataset._of(validation)
+
+    def remove_far(self, model: Model, largest_error: float, device: str = "auto", n_threads: int = 0) -> int:
+        """Removes structures at which a force of `model` is off by more than `largest_error` on an atom, eV/Å, or not finite. A training that
+        begins with `model` cannot learn where it diverges.
+
+        Args:
+            device: as for Evaluator, one.
+            n_threads: CPU threads; 0: all cores.
+
+        Returns:
+            How many structures were removed.
+        """
+        evaluator = Evaluator(model, device=device, n_threads=n_threads)  # which falls back to the CPU
+        options, n = lib.core.mlff_evaluator_options_default(), c_int64()
+        options.device, options.n_threads = evaluator.device.struct, n_threads
+        lib.core.mlff_dataset_remove_far(self._handle, evaluator.model._handle, largest_error, byref(options), byref(n))
+        return n.value
 
     def copies(self, of: Dataset) -> dict[int, int]:
         """Structures that are also in `of`, as they are, moved, turned, mirrored or with atoms in another order.

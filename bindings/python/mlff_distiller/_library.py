@@ -148,6 +148,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_dataset_center_atom_energies": ("void", [_P]),
     "mlff_dataset_size": (c_int64, [_P]),
     "mlff_dataset_get": (None, [_P, c_int64, _PP]),
+    "mlff_dataset_remove_far": (None, [_P, _P, c_double, POINTER(s.mlff_evaluator_options), POINTER(c_int64)]),
     "mlff_dataset_split": (None, [_P, c_double, c_uint64, _PP, _PP]),
     "mlff_dataset_copies": (None, [_P, _P, POINTER(c_int64), _P]),
     "mlff_dataset_check": (None, [_P]),

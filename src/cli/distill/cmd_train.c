@@ -36,6 +36,8 @@ static const cli_option options[] = {
     {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
     {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
     {"largest-force", 0, "F", "leave out structures with a larger force on an atom, eV/Å, also of the validation (0: none)"},
+    {"largest-error", 0, "F",
+     "leave out training structures at which --student is off by more in the force on an atom, eV/Å (0: none)"},
     {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
     {"checkpoint", 0, "FILE", "written every 30 s; if it exists, the run continues from it with bit-identical results"},
     {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
@@ -64,7 +66,7 @@ typedef struct training {
     char seed[24];
     mlff_fit_options fit;
     const char *data, *validation, *begin, *output;
-    double split, largest_force;
+    double split, largest_force, largest_error;
     int64_t epochs;
     bool to_json;
     mlff_training_errors errors;    // of the best weights
@@ -148,6 +150,7 @@ static int parse(cli_arguments *arguments, training *run)
     run->begin = cli_text(arguments, "student", NULL);
     run->split = cli_number(arguments, "split", 1e-6, 0.9, 0.1);
     run->largest_force = cli_number(arguments, "largest-force", 0, 1e9, 0);
+    run->largest_error = cli_number(arguments, "largest-error", 0, 1e30, 0);
     for (int k = 0; k < N_SETTINGS; k++) run->settings[k] = cli_text(arguments, settings[k].option, settings[k].otherwise);
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     o->n_steps = cli_int(arguments, "steps", 1, INT64_C(1000000000000), 20000);
@@ -171,6 +174,7 @@ static int parse(cli_arguments *arguments, training *run)
     if (cli_given(arguments, "steps") && cli_given(arguments, "epochs"))
         return cli_usage_error(arguments, "--steps and --epochs exclude each other");
     if (run->validation && cli_given(arguments, "split")) return cli_usage_error(arguments, "--split goes without --validation");
+    if (run->largest_error > 0 && !run->begin) return cli_usage_error(arguments, "--largest-error is of a --student");
     for (int k = 0; run->begin && k < N_SETTINGS; k++)
         if (cli_given(arguments, settings[k].option))
             return cli_usage_error(arguments, "--%s is of a new student; it excludes --student", settings[k].option);
@@ -241,8 +245,28 @@ done:
     return status;
 }
 
+// Where the first student diverges.
+static mlff_status leave_out_far(const training *run, const mlff_model *student, mlff_dataset *data)
+{
+    mlff_status status = MLFF_OK;
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    int64_t n_left_out;
+    options.device = run->trainer.device;
+    options.n_threads = run->trainer.n_threads;
+    MLFF_TRY(mlff_dataset_remove_far(data, student, run->largest_error, &options, &n_left_out));
+    if (mlff_dataset_size(data) == 0)
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "%s: at all of its structures (%" PRId64 ") %s is off by more than %g eV/Å; raise --largest-error",
+                         run->data, n_left_out, run->begin, run->largest_error);
+    if (n_left_out > 0 && !run->to_json)
+        printf("%" PRId64 " structure%s left out, at which %s is off by more than %g eV/Å\n", n_left_out, base_plural(n_left_out),
+               run->begin, run->largest_error);
+done:
+    return status;
+}
+
 // A new student knows the elements of the training data.
-static mlff_status make_student(training *run, const mlff_dataset *data, mlff_model **model_out)
+static mlff_status make_student(training *run, mlff_dataset *data, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
     char elements[512];
@@ -254,6 +278,7 @@ static mlff_status make_student(training *run, const mlff_dataset *data, mlff_mo
     chosen[N_SETTINGS] = (mlff_setting){"elements", elements};
     chosen[N_SETTINGS + 1] = (mlff_setting){"seed", run->seed};
     MLFF_TRY(run->begin ? mlff_model_load(run->begin, &begun) : mlff_model_create(NULL, chosen, &begun));
+    if (run->largest_error > 0) MLFF_TRY(leave_out_far(run, begun, data));
     MLFF_TRY(mlff_model_to_train(begun, data, run->trainer.n_threads, model_out));
 done:
     mlff_model_destroy(begun);
@@ -384,6 +409,8 @@ static int run_train(cli_arguments *arguments)
     else if (status == MLFF_ERR_INTERRUPTED)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
+    if (status == MLFF_ERR_UNSTABLE && run.begin && run.largest_error == 0)
+        status = mlff_fail(status, "%s (--largest-error 1000)", mlff_last_error());
     if (status == MLFF_ERR_IO && run.fit.checkpoint && trainer && mlff_trainer_step(trainer) > 0 &&
         access(run.fit.checkpoint, F_OK) == 0)
         status = mlff_fail(status, "%s; the same command goes on from %s", mlff_last_error(), run.fit.checkpoint);

@@ -224,6 +224,25 @@ bool dataset_is_probe(const mlff_dataset *dataset, size_t frame)
     return dataset->frames[frame].probe_step > 0 || (frame > 0 && dataset->frames[frame - 1].probe_step > 0);
 }
 
+int64_t dataset_remove(mlff_dataset *dataset, const bool *remove)
+{
+    size_t n_kept = 0;
+    for (size_t f = 0; f < dataset->n_frames;) {
+        const size_t n = dataset->frames[f].probe_step > 0 ? 2 : 1;
+        bool removed = false;
+        for (size_t k = 0; k < n; k++) removed |= remove[f + k];
+        for (size_t k = 0; k < n && !removed; k++, n_kept++) {
+            const dataset_frame other = dataset->frames[n_kept];
+            dataset->frames[n_kept] = dataset->frames[f + k];
+            dataset->frames[f + k] = other;
+        }
+        f += n;
+    }
+    const int64_t n_removed = (int64_t)(dataset->n_frames - n_kept);
+    dataset_truncate(dataset, n_kept);
+    return n_removed;
+}
+
 int64_t mlff_dataset_units(const mlff_dataset *dataset)
 {
     int64_t n = (int64_t)dataset->n_frames;

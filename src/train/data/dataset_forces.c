@@ -99,22 +99,13 @@ mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out)
 {
     mlff_status status = MLFF_OK;
     double median;
-    size_t n_kept = 0;
+    bool *outlie = base_alloc(dataset->n_frames, sizeof *outlie, "outliers");
+    if (!outlie) return MLFF_ERR_MEMORY;
     MLFF_TRY(dataset_median_forces(dataset, &median));
-    for (size_t f = 0; f < dataset->n_frames;) {
-        const size_t n = dataset->frames[f].probe_step > 0 ? 2 : 1; // both halves of a probe
-        bool outlier = false;
-        for (size_t k = 0; k < n; k++) outlier |= dataset_forces_outlie(dataset->frames[f + k].system, median);
-        for (size_t k = 0; k < n && !outlier; k++, n_kept++) {
-            const dataset_frame kept = dataset->frames[n_kept];
-            dataset->frames[n_kept] = dataset->frames[f + k];
-            dataset->frames[f + k] = kept;
-        }
-        f += n;
-    }
-    *n_dropped_out = (int64_t)(dataset->n_frames - n_kept);
-    dataset_truncate(dataset, n_kept);
+    for (size_t f = 0; f < dataset->n_frames; f++) outlie[f] = dataset_forces_outlie(dataset->frames[f].system, median);
+    *n_dropped_out = dataset_remove(dataset, outlie);
 done:
+    base_free(outlie);
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mlff_train.h"
+#include "model/evaluator/evaluator.h"
 #include "model/model.h"
 #include "train/data/dataset.h"
 
@@ -51,6 +52,7 @@ static mlff_status energy_error(const mlff_model *model, const mlff_dataset *lab
     size_t n_energies = 0;
     options.n_threads = n_threads;
     MLFF_TRY(mlff_evaluator_create(model, &options, &evaluator));
+    evaluator_expect_magnitudes(evaluator, true);
     for (size_t k = 0; k < n_judged; k++) {
         const mlff_system *system = labels->frames[k * n / n_judged].system;
         int32_t first_atom[2];
@@ -58,8 +60,11 @@ static mlff_status energy_error(const mlff_model *model, const mlff_dataset *lab
         double energy;
         if (isnan(system->label_energy)) continue;
         mlff_batch_from_system(system, first_atom, &batch);
-        MLFF_TRY(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
-        differences[n_energies++] = isfinite(energy) ? fabs(energy - system->label_energy) / system->n_atoms : INFINITY;
+        status = mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy});
+        if (status != MLFF_OK && status != MLFF_ERR_VALUE) goto done;
+        differences[n_energies++] =
+            status == MLFF_OK ? fabs(energy - system->label_energy) / system->n_atoms : INFINITY; // no number
+        status = MLFF_OK;
     }
     base_sort(differences, n_energies);
     *error_out = n_energies > 0 ? differences[n_energies / 2] : NAN;
