@@ -134,12 +134,12 @@ static void check_energies_alone(mlff_evaluator *gpu, const mlff_batch *batch, c
     free(energies);
 }
 
+// `repeats`: the same bits in other calls too.
 static void check(const char *what, const mlff_model *model, const support_results *expected, mlff_evaluator *gpu,
-                  mlff_precision precision, const mlff_batch *batch)
+                  mlff_precision precision, const mlff_batch *batch, bool repeats)
 {
     support_results got = compute(model, gpu, batch);
     const size_t n = 3 * (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
-    const bool repeats = precision == MLFF_FLOAT32 || !gpu_is_emulated();
     double square = 0, worst = 0, stress = 0, largest = 1e-12;
     for (size_t k = 0; k < n; k++) square += pow(got.r.forces[k] - expected->r.forces[k], 2);
     for (size_t k = 0; k < s; k++) {
@@ -168,7 +168,7 @@ static void check_batch(const char *what, const mlff_model *model, mlff_evaluato
                         const mlff_batch *batch)
 {
     support_results expected = compute_reference(model, batch);
-    check(what, model, &expected, gpu, precision, batch);
+    check(what, model, &expected, gpu, precision, batch, precision == MLFF_FLOAT32 || !gpu_is_emulated());
     free_reference(&expected);
 }
 
@@ -188,6 +188,12 @@ static bool is_repetition(const char *plan, mlff_precision precision)
     return precision == MLFF_FLOAT32 && strcmp(plan, "tile=8") == 0;
 }
 
+// The emulated GPU, which takes seconds for a plan, has one fast mode of each but the last, in turn.
+static bool is_left_out(size_t plan, size_t n_plans, mlff_precision precision)
+{
+    return gpu_is_emulated() && plan + 1 < n_plans && precision == (plan % 2 == 0 ? MLFF_TF32 : MLFF_BF16);
+}
+
 // The systems with every plan and in every precision of a GPU, against one reference for all; frees them.
 static void check_plans(const char *what, const mlff_model *model, const char *const *plans, size_t n_plans, int n_systems,
                         mlff_system *const *systems)
@@ -203,14 +209,16 @@ static void check_plans(const char *what, const mlff_model *model, const char *c
     }
     for (size_t t = 0; t < n_plans; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
-            if (p == MLFF_FLOAT64 || is_repetition(plans[t], (mlff_precision)p)) continue;
+            if (p == MLFF_FLOAT64 || is_repetition(plans[t], (mlff_precision)p) || is_left_out(t, n_plans, (mlff_precision)p))
+                continue;
             char text[96];
             assert_int_equal(setenv("MLFF_CUDA_PLAN", plans[t], 1), 0);
             mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
             for (int k = 0; k < n_systems; k++) {
                 snprintf(text, sizeof text, "%s, system %d of %d atoms, %s, precision %d", what, k, systems[k]->n_atoms, plans[t],
                          p);
-                check(text, model, &expected[k], gpu, (mlff_precision)p, &batches[k]);
+                const bool repeats = !gpu_is_emulated() || (p == MLFF_FLOAT32 && k == 0);
+                check(text, model, &expected[k], gpu, (mlff_precision)p, &batches[k], repeats);
             }
             mlff_evaluator_destroy(gpu);
         }
@@ -298,8 +306,8 @@ static void test_nodes_together(void **state)
     if (!have_gpu()) return;
     mlff_model *model = model_of("orb-v2", "n_layers=3; hidden=512; max_neighbors=4; seed=23");
     mlff_system *systems[] = {support_random_system(54, 1, 1.2, 3), support_random_system(21, 0, 1.0, 2),
-                              support_random_system(135, 1, 1.2, 4)};
-    check_plans("nodes together", model, plans, 1, 3, systems);
+                              gpu_is_emulated() ? NULL : support_random_system(135, 1, 1.2, 4)};
+    check_plans("nodes together", model, plans, 1, gpu_is_emulated() ? 2 : 3, systems);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_TF32);
     mlff_system *parts[3] = {support_random_system(5, 0, 1.0, 8), support_random_system(12, 1, 1.2, 9),
                              support_random_system(1, 0, 1.0, 10)};
