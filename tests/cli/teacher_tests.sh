@@ -304,7 +304,7 @@ test_copies() {
     says '^5 structures left out, at which student.safetensors is off by more than 100 eV/Å$' && says '15 structures trained'
     refused 1 'at all of its structures \(20\) student.safetensors is off by more than 1e-09 eV/Å; raise --largest-error' train twenty.xyz --student student.safetensors \
         --validation diverging.xyz --largest-error 1e-9 --steps 2 --device cpu -o none.safetensors
-    refused 2 '--largest-error is of a --student' train twenty.xyz --largest-error 5 --steps 2 --device cpu -o none.safetensors
+    refused 2 '--largest-error needs --student' train twenty.xyz --largest-error 5 --steps 2 --device cpu -o none.safetensors
 }
 
 # N ethanols in trajectories of ten, labelled by a model, in FILE.

@@ -175,25 +175,41 @@ class Sampling(unittest.TestCase):
             for atoms, found in zip(labelled, expected):
                 self.assertAlmostEqual(atoms.get_potential_energy(), found.energy, places=5)
 
-    def test_moments_and_charges_of_atoms_are_told(self):
+    def test_moments_of_atoms_are_told(self):
         """The calculator of a teacher gets structures without them, so that a spin-polarized one would compute another state."""
-        atoms = bulk("Fe", cubic=True)
+        atoms, told = bulk("Fe", cubic=True), "initial magnetic moments of the atoms are left out"
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             Teacher(EMT()).compute([bulk("Cu")])
-        charged = atoms.copy()
         atoms.set_initial_magnetic_moments([2.2, 2.2])
-        charged.set_initial_charges([0.75, 0.25])
-        charged.set_initial_magnetic_moments(None)  # newer ASE gives iron some
-        for told, seed in (("initial magnetic moments of the atoms are left out", atoms), (r"initial charges \(1 e in all\) of", charged)):
-            with self.assertWarnsRegex(MlffWarning, told):
-                sample(Teacher(EMT()), [seed], n_samples=2, methods=["thermal"], relax=False)
-            with self.assertWarnsRegex(MlffWarning, told):
-                Teacher(EMT()).compute([seed])
-            with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "at all 1"):
-                label(EMT(), [seed], scratch(f"told-{told[:10]}.labels"))
-            with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "any of the seeds"):
-                distill(EMT(), [seed], scratch(f"told-{told[:10]}.run"), preset="demo")
+        with self.assertWarnsRegex(MlffWarning, told):
+            sample(Teacher(EMT()), [atoms], n_samples=2, methods=["thermal"], relax=False)
+        with self.assertWarnsRegex(MlffWarning, told):
+            Teacher(EMT()).compute([atoms])
+        with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "at all 1"):
+            label(EMT(), [atoms], scratch("moments.labels"))
+        with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "any of the seeds"):
+            distill(EMT(), [atoms], scratch("moments.run"), preset="demo")
+
+    def test_charges_of_atoms_make_an_ion(self):
+        """As ASE's calculators read them, and as the command reads them in extended XYZ. Students have no charge."""
+        ion, neutral = molecule("H2O"), molecule("H2O")
+        ion.set_initial_charges([0.75, 0.27, 0])
+        neutral.set_initial_charges([-0.7, 0.34, 0.35])  # as computed
+        told = "a charge of 1 e; students know neutral systems only"
+        for begin in (
+            lambda: sample(Teacher(EMT()), [ion], n_samples=2, methods=["thermal"], relax=False),
+            lambda: distill(EMT(), [ion], scratch("ion.run"), preset="demo"),
+            lambda: Dataset().add(ion, energy=-1.0),
+        ):
+            with self.assertRaisesRegex(MlffError, told.replace("students", "(students|models)")):
+                begin()
+        first, second = Teacher(EMT()).compute([ion, neutral])
+        self.assertIn(told, first.problem)
+        self.assertEqual(second.problem, "")
+        with self.assertWarnsRegex(UserWarning, told):
+            done = label(EMT(), [ion, neutral], scratch("ions.labels"))
+        self.assertEqual((done.n_labels, done.n_failed), (1, 1))
 
     def test_smiles_without_rdkit(self):
         with mock.patch.dict(sys.modules, {"rdkit": None}), self.assertRaisesRegex(ImportError, "needs RDKit .*apt-get install python3-rdkit"):

@@ -19,23 +19,16 @@ if TYPE_CHECKING:
     from ase import Atoms
 
 
-def not_in_systems(atoms: Atoms) -> set[str]:
-    """What ASE's calculators read of their atoms and a C system does not hold, where it is not zero. Charges of a neutral whole are a start of
-    some calculators' charges and change no result."""
-    found = set()
-    if np.any(atoms.arrays.get("initial_magmoms", 0)):
-        found.add("initial magnetic moments")
-    charge = charge_of_atoms(atoms)
-    if charge:
-        found.add(f"initial charges ({charge:g} e in all)")
-    return found
+def has_moments(atoms: Atoms) -> bool:
+    """Initial magnetic moments, which ASE's calculators read of their atoms and a C system does not hold."""
+    return bool(np.any(atoms.arrays.get("initial_magmoms", 0)))
 
 
 def charge_of_atoms(atoms: Atoms) -> float:
-    """The sum of the initial charges, which some of ASE's calculators take for that of the whole; 0 where `info["charge"]` says it, and where it
-    is less than that of half an electron, as of charges that were computed."""
+    """The sum of the initial charges, which some of ASE's calculators take for that of the whole, as the nearest whole number: charges that were
+    computed sum to nearly one. 0 where `info["charge"]` says it."""
     charge = float(np.sum(atoms.arrays.get("initial_charges", 0)))
-    return charge if abs(charge) >= 0.5 and atoms.info.get("charge") is None else 0.0
+    return float(round(charge)) if abs(charge) >= 0.5 and atoms.info.get("charge") is None else 0.0
 
 
 class System:
@@ -49,6 +42,8 @@ class System:
         system = s.mlff_system.from_address(self.address)
         system.label_energy = float("nan")
         system.group = number
+        if charge := charge_of_atoms(atoms):
+            system.charge = charge
 
     def __enter__(self) -> int:
         return self.address
@@ -91,11 +86,11 @@ class Samples:
         out = Handle(lib.core.mlff_samples_destroy)
         lib.core.mlff_samples_create(byref(out))
         self.handle = out
-        self.left_out: set[str] = set()
+        self.has_moments = False
         for atoms in frames:
             with System(atoms) as system:
                 lib.core.mlff_samples_add(self.handle, system, str(atoms.info.get("origin", origin)).encode()[:23])
-            self.left_out |= not_in_systems(atoms)
+            self.has_moments = self.has_moments or has_moments(atoms)
 
     def atoms(self) -> list[Atoms]:
         found = []

@@ -169,7 +169,7 @@ class Teacher:
     def compute(self, frames: Sequence[Atoms]) -> list[Label]:
         """Labels of structures; one that fails does so alone, by its `problem`."""
         samples = Samples(frames)
-        warn_of_left_out(self, samples.left_out)
+        warn_of_moments(self, samples.has_moments)
         n = len(frames)
         systems = (c_void_p * n)(*[lib.core.mlff_samples_get(samples.handle, k, None) for k in range(n)])
         rows = (s.mlff_label * n)()
@@ -199,12 +199,11 @@ def _label_from_struct(row: s.mlff_label, n_atoms: int) -> Label:
     )
 
 
-def warn_of_left_out(teacher: Teacher | None, names: set[str]) -> None:
-    """MlffWarning where an ASE calculator will get structures without what `not_in_systems` found: the caller's caller is named."""
-    if names and hasattr(teacher, "calculator"):
-        told = " and ".join(sorted(names))
+def warn_of_moments(teacher: Teacher | None, has_moments: bool) -> None:
+    """MlffWarning where an ASE calculator will get structures without the magnetic moments of their atoms: the caller's caller is named."""
+    if has_moments and hasattr(teacher, "calculator"):
         text = (
-            f"{told} of the atoms are left out: the calculator gets structures without; set them in the calculator, or give "
+            "initial magnetic moments of the atoms are left out: the calculator gets structures without; set them in the calculator, or give "
             "label_with_calculator structures that have them"
         )
         warnings.warn(text, MlffWarning, stacklevel=3)

@@ -28,7 +28,7 @@ from ._bridge import Interrupts, each_atoms
 from ._datasets import Dataset
 from ._energies import energy_of
 from ._samples import Samples, System, charge_of_atoms
-from ._teachers import Label, Teacher, as_teacher, warn_of_left_out
+from ._teachers import Label, Teacher, as_teacher, warn_of_moments
 from .engine import Array, Model
 from .errors import MlffUnsupportedError, MlffUsageError
 
@@ -141,7 +141,7 @@ def sample(
     asked.n_temperatures = len(temperatures)
     asked.temperatures[: len(temperatures)] = list(temperatures)
     chosen, starts, made = as_teacher(teacher), Samples(each_atoms(seeds)), Samples()
-    warn_of_left_out(chosen, starts.left_out)
+    warn_of_moments(chosen, starts.has_moments)
     with chosen._lock, Interrupts() as interrupts:
         progress = s.SAMPLE_PROGRESS(lambda context, state: int(interrupts.pending))
         asked.callback = ctypes.cast(progress, c_void_p)
@@ -224,7 +224,7 @@ def label(
         KeyboardInterrupt: Ctrl-C; labels so far are kept.
     """
     chosen, samples = as_teacher(teacher), Samples(frames)
-    warn_of_left_out(chosen, samples.left_out)
+    warn_of_moments(chosen, samples.has_moments)
     if hvp:
         lib.core.mlff_samples_add_probes(samples.handle, hvp, hvp_step, seed)
     last = s.mlff_label_progress()

@@ -34,8 +34,8 @@ from ._bridge import Interrupts, each_atoms, in_pieces
 from ._devices import parse_device
 from ._files import write_whole
 from ._handles import Handle, exclusive
-from ._samples import not_in_systems
-from ._teachers import warn_of_left_out
+from ._samples import has_moments
+from ._teachers import warn_of_moments
 from ._values import as_c
 from .distill import Dataset, Teacher
 from .engine import PRECISIONS, Array, Model
@@ -372,7 +372,7 @@ def distill(
     if seeds is not None:
         if not isinstance(seeds, (str, os.PathLike)):
             seeds = list(each_atoms(seeds))
-            warn_of_left_out(chosen, set().union(*map(not_in_systems, seeds)))
+            warn_of_moments(chosen, any(map(has_moments, seeds)))
         asked.systems = _name_seeds(folder, seeds)
     options = lib.core.mlff_distill_options_default()
     options.device, options.n_threads = parse_device(device).struct, n_threads

@@ -174,7 +174,7 @@ static int parse(cli_arguments *arguments, training *run)
     if (cli_given(arguments, "steps") && cli_given(arguments, "epochs"))
         return cli_usage_error(arguments, "--steps and --epochs exclude each other");
     if (run->validation && cli_given(arguments, "split")) return cli_usage_error(arguments, "--split goes without --validation");
-    if (run->largest_error > 0 && !run->begin) return cli_usage_error(arguments, "--largest-error is of a --student");
+    if (run->largest_error > 0 && !run->begin) return cli_usage_error(arguments, "--largest-error needs --student");
     for (int k = 0; run->begin && k < N_SETTINGS; k++)
         if (cli_given(arguments, settings[k].option))
             return cli_usage_error(arguments, "--%s is of a new student; it excludes --student", settings[k].option);
@@ -249,11 +249,11 @@ done:
 static mlff_status leave_out_far(const training *run, const mlff_model *student, mlff_dataset *data)
 {
     mlff_status status = MLFF_OK;
-    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator_options of_evaluator = mlff_evaluator_options_default();
     int64_t n_left_out;
-    options.device = run->trainer.device;
-    options.n_threads = run->trainer.n_threads;
-    MLFF_TRY(mlff_dataset_remove_far(data, student, run->largest_error, &options, &n_left_out));
+    of_evaluator.device = run->trainer.device;
+    of_evaluator.n_threads = run->trainer.n_threads;
+    MLFF_TRY(mlff_dataset_remove_far(data, student, run->largest_error, &of_evaluator, &n_left_out));
     if (mlff_dataset_size(data) == 0)
         return mlff_fail(MLFF_ERR_VALUE,
                          "%s: at all of its structures (%" PRId64 ") %s is off by more than %g eV/Å; raise --largest-error",
