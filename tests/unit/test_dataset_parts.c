@@ -3,8 +3,11 @@
 #include "support.h"
 
 #include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "train/data/dataset.h"
+#include "train/data/mapped_file.h"
 
 static mlff_system *molecule(const char *name)
 {
@@ -148,9 +151,31 @@ static void test_far(void **state)
     mlff_model_destroy(model);
 }
 
+// Closed twice, as where repeated calls of a teacher end before the run does: memory that came to lie there meanwhile stays.
+static void test_map_closed_twice(void **state)
+{
+    (void)state;
+    char name[] = "/tmp/mlff_map_XXXXXX";
+    const int descriptor = mkstemp(name);
+    mapped_file map;
+    assert_true(descriptor >= 0 && write(descriptor, "abc", 3) == 3);
+    close(descriptor);
+    assert_ok(mapped_file_open(name, &map));
+    assert_true(map.length == 3 && memcmp(map.bytes, "abc", 3) == 0);
+    void *before = (void *)(uintptr_t)map.bytes;
+    mapped_file_close(&map);
+    char *other = mmap(before, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); // the same place, if it is free
+    assert_true(other != MAP_FAILED);
+    mapped_file_close(&map);
+    other[0] = 'x';
+    assert_int_equal(munmap(other, 4096), 0);
+    unlink(name);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements), cmocka_unit_test(test_choice),
-                                       cmocka_unit_test(test_outliers), cmocka_unit_test(test_far)};
+                                       cmocka_unit_test(test_outliers), cmocka_unit_test(test_far),
+                                       cmocka_unit_test(test_map_closed_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

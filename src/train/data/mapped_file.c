@@ -33,4 +33,5 @@ mlff_status mapped_file_open(const char *path, mapped_file *map_out)
 void mapped_file_close(mapped_file *map)
 {
     if (map->bytes) munmap((void *)map->bytes, map->length);
+    *map = (mapped_file){0};
 }

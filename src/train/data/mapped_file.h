@@ -12,6 +12,7 @@ typedef struct mapped_file {
 
 /* Fails with MLFF_ERR_IO for what is not a regular file, MLFF_ERR_MEMORY. */
 mlff_status mapped_file_open(const char *path, mapped_file *map_out);
+/* Leaves an empty one, which may be closed again. */
 void mapped_file_close(mapped_file *map);
 
 #endif
