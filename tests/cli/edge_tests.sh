@@ -326,7 +326,7 @@ test_md_far_from_training() {
     run 0 md organic-small --system h2o --device cpu --timestep 0.5 --n-steps 40
     extrapolated 0
     printf '3\n\nO 0 0 0\nH 0.55 0 0\nH -0.24 0.93 0\n' >pressed.xyz
-    run 0 md organic-small pressed.xyz --device cpu --timestep 0.05 --n-steps 4 --temperature 300 # before it is hot, too
+    run 0 md organic-small pressed.xyz --device cpu --timestep 0.05 --n-steps 4 --temperature 300 # few steps: it becomes hot, which is another warning
     extrapolated 1 'step 1: atoms are within the model.s core repulsion, where few or no training structures are expected'
 }
 

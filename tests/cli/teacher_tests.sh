@@ -299,6 +299,8 @@ test_copies() {
     run 0 train some-far.xyz --student student.safetensors --steps 2 --device cpu -o mended.safetensors
     if grep -q 'off those of the model' err; then fail "the zero of the energy by a few structures"; fi
     # Structures at which the student diverges.
+    refused 1 'the loss stopped being finite.*; --largest-error 1000 leaves out structures at which student.safetensors diverges$' train twenty.xyz \
+        --student student.safetensors --learning-rate 10 --steps 400 --validate-every 20 --device cpu -o none.safetensors
     awk '/^H 0 0 0.9/ && ++n % 4 == 0 { $7 = 150 } { print }' twenty.xyz >diverging.xyz
     run 0 train diverging.xyz --validation twenty.xyz --student student.safetensors --largest-error 100 --steps 2 --device cpu -o mended.safetensors
     says '^5 structures left out, at which student.safetensors is off by more than 100 eV/Å$' && says '15 structures trained'

@@ -14,10 +14,11 @@ from . import _library as lib
 from . import _structs as s
 from ._arrays import host_array
 from ._bridge import changed_since, check_atoms
+from ._devices import parse_device
 from ._energies import force_consistent, warn_if_other
 from ._handles import Handle
 from ._samples import System, atoms_from_system
-from .engine import Array, Evaluator, Model
+from .engine import Array, Model
 from .errors import MlffUsageError
 
 if TYPE_CHECKING:
@@ -159,16 +160,15 @@ class Dataset:
         begins with `model` cannot learn where it diverges.
 
         Args:
-            device: as for Evaluator, one.
+            device: "cpu", "cuda", "cuda:1", or "auto": a GPU if one works, else the CPU.
             n_threads: CPU threads; 0: all cores.
 
         Returns:
             How many structures were removed.
         """
-        evaluator = Evaluator(model, device=device, n_threads=n_threads)  # which falls back to the CPU
         options, n = lib.core.mlff_evaluator_options_default(), c_int64()
-        options.device, options.n_threads = evaluator.device.struct, n_threads
-        lib.core.mlff_dataset_remove_far(self._handle, evaluator.model._handle, largest_error, byref(options), byref(n))
+        options.device, options.n_threads = parse_device(device).struct, n_threads
+        lib.core.mlff_dataset_remove_far(self._handle, model._handle, largest_error, byref(options), byref(n))
         return n.value
 
     def copies(self, of: Dataset) -> dict[int, int]:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def has_moments(atoms: Atoms) -> bool:
-    """Initial magnetic moments, which ASE's calculators read of their atoms and a C system does not hold."""
+    """Whether atoms have initial magnetic moments: ASE's calculators read them, and a C system does not hold them."""
     return bool(np.any(atoms.arrays.get("initial_magmoms", 0)))
 
 
 def charge_of_atoms(atoms: Atoms) -> float:
-    """The sum of the initial charges, which some of ASE's calculators take for that of the whole, as the nearest whole number: charges that were
-    computed sum to nearly one. 0 where `info["charge"]` says it."""
+    """The sum of the atoms' initial charges, which some of ASE's calculators take for the charge of the structure; rounded, since computed charges
+    do not add up to a whole number. 0 where `info["charge"]` gives the charge."""
     charge = float(np.sum(atoms.arrays.get("initial_charges", 0)))
     return float(round(charge)) if abs(charge) >= 0.5 and atoms.info.get("charge") is None else 0.0
 

@@ -51,8 +51,8 @@ done:
     return status;
 }
 
-// The charge of the whole as ASE's atoms hold it, by their initial charges: the nearest whole number, as computed charges of a neutral molecule sum
-// to nearly 0; NaN where no atom has one.
+// The charge of the structure, which ASE writes as its atoms' initial charges: their sum, rounded, since computed charges do not add up to a whole
+// number. NaN (not given) where it rounds to 0.
 static double charge_of_rows(const extxyz_rows *rows, int n_atoms)
 {
     double sum = 0;

@@ -245,7 +245,7 @@ done:
     return status;
 }
 
-// Where the first student diverges.
+// A training cannot learn from structures at which the student that it begins with diverges.
 static mlff_status leave_out_far(const training *run, const mlff_model *student, mlff_dataset *data)
 {
     mlff_status status = MLFF_OK;
@@ -410,7 +410,8 @@ static int run_train(cli_arguments *arguments)
         status = mlff_fail(status, "%s; %s", mlff_last_error(),
                            run.fit.checkpoint ? "the same command continues" : "nothing is kept without --checkpoint FILE");
     if (status == MLFF_ERR_UNSTABLE && run.begin && run.largest_error == 0)
-        status = mlff_fail(status, "%s (--largest-error 1000)", mlff_last_error());
+        status = mlff_fail(status, "%s; --largest-error 1000 leaves out structures at which %s diverges", mlff_last_error(),
+                           run.begin);
     if (status == MLFF_ERR_IO && run.fit.checkpoint && trainer && mlff_trainer_step(trainer) > 0 &&
         access(run.fit.checkpoint, F_OK) == 0)
         status = mlff_fail(status, "%s; the same command goes on from %s", mlff_last_error(), run.fit.checkpoint);

@@ -48,7 +48,8 @@ bool dataset_forces_outlie(const mlff_system *system, double median);
 mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out);
 /* Keeps n structures at most, a probe as two or none, chosen by `seed`, in their order. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed);
-/* Removes the structures for which remove[n_frames] is set, a probe as two or none, and returns their number. The others keep their order. */
+/* Removes the structures for which remove[n_frames] is set, of a probe both if it is set for one, and returns their number. The others keep their
+ * order. */
 int64_t dataset_remove(mlff_dataset *dataset, const bool *remove);
 /* Whether the frame is one of the two of a Hessian probe. */
 bool dataset_is_probe(const mlff_dataset *dataset, size_t frame);

@@ -169,10 +169,10 @@ mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed)
 {
     mlff_status status = MLFF_OK;
     const size_t n_frames = dataset->n_frames;
-    size_t n_groups = 0, n_left = (size_t)n, n_kept = 0;
+    size_t n_groups = 0, n_left = (size_t)n;
     split_group *groups = base_alloc(n_frames, sizeof *groups, "a choice"); // a structure, or a probe's two
-    bool *keep = base_alloc(n_frames, sizeof *keep, "a choice");
-    if (!groups || !keep) MLFF_TRY(MLFF_ERR_MEMORY);
+    bool *removed = base_alloc(n_frames, sizeof *removed, "a choice");
+    if (!groups || !removed) MLFF_TRY(MLFF_ERR_MEMORY);
     for (size_t f = 0; f < n_frames; f++) {
         if (!is_probe_end(dataset, f)) groups[n_groups++] = (split_group){.key = (int64_t)f};
         groups[n_groups - 1].n_frames++;
@@ -180,19 +180,14 @@ mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed)
     for (size_t g = 0; g < n_groups; g++) groups[g].rank = base_random_uniform(seed, STREAM_CHOOSE, g);
     qsort(groups, n_groups, sizeof *groups, compare_ranks);
     for (size_t g = 0; g < n_groups; g++) {
-        if (groups[g].n_frames > n_left) continue;
-        for (size_t k = 0; k < groups[g].n_frames; k++) keep[(size_t)groups[g].key + k] = true;
-        n_left -= groups[g].n_frames;
+        if (groups[g].n_frames > n_left)
+            removed[groups[g].key] = true;
+        else
+            n_left -= groups[g].n_frames;
     }
-    for (size_t f = 0; f < n_frames; f++) {
-        if (!keep[f]) continue;
-        const dataset_frame kept = dataset->frames[f];
-        dataset->frames[f] = dataset->frames[n_kept];
-        dataset->frames[n_kept++] = kept;
-    }
-    dataset_truncate(dataset, n_kept);
+    dataset_remove(dataset, removed);
 done:
-    base_free(keep);
+    base_free(removed);
     base_free(groups);
     return status;
 }
