@@ -272,6 +272,36 @@ static void test_sample(void **state)
     mlff_system_destroy(rest);
 }
 
+// Atoms that are farther apart than those of molecules are pressed together too: three of argon at 3.8 Å, 1.8 times the sum of their radii.
+static void test_pairs_of_large_atoms(void **state)
+{
+    (void)state;
+    mlff_system *argon;
+    mlff_samples *seeds;
+    mlff_sample_options options = mlff_sample_options_default();
+    options.methods = "pairs";
+    options.relax = 0;
+    options.oversample = 1;
+    options.n_samples = 101;
+    assert_ok(mlff_system_create(3, &argon));
+    for (int k = 0; k < 3; k++) argon->species[k] = 18, argon->positions[3 * k] = 3.8 * k;
+    assert_ok(mlff_samples_create(&seeds));
+    assert_ok(mlff_samples_add(seeds, argon, NULL));
+    mlff_teacher *teacher = spring_teacher(argon);
+    mlff_samples *samples = sample_with(teacher, seeds, &options);
+    int n_pressed = 0;
+    for (int64_t k = 0; k < mlff_samples_size(samples); k++) {
+        double closest;
+        assert_ok(sample_closest(mlff_samples_get(samples, k, NULL), &closest));
+        n_pressed += closest < 1;
+    }
+    assert_true(n_pressed > 20); // from 0.31 to 0.95 of 3.8 Å alike: two fifths of 100 are below 1
+    mlff_samples_destroy(samples);
+    mlff_samples_destroy(seeds);
+    mlff_teacher_destroy(teacher);
+    mlff_system_destroy(argon);
+}
+
 // Counts computations, and stops at one of them, or fails there; else it stops before candidates are chosen.
 typedef struct stopping {
     mlff_system *rest;
@@ -543,10 +573,18 @@ static void test_xtb_modes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eigen),           cmocka_unit_test(test_modes),         cmocka_unit_test(test_relax_and_dynamics),
-        cmocka_unit_test(test_geometry),        cmocka_unit_test(test_selection),     cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_without_modes), cmocka_unit_test(test_neighboring_seeds),
-        cmocka_unit_test(test_several_systems), cmocka_unit_test(test_explore),       cmocka_unit_test(test_xtb_modes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_eigen),
+                                       cmocka_unit_test(test_modes),
+                                       cmocka_unit_test(test_relax_and_dynamics),
+                                       cmocka_unit_test(test_geometry),
+                                       cmocka_unit_test(test_selection),
+                                       cmocka_unit_test(test_pairs_of_large_atoms),
+                                       cmocka_unit_test(test_sample),
+                                       cmocka_unit_test(test_stopped),
+                                       cmocka_unit_test(test_without_modes),
+                                       cmocka_unit_test(test_neighboring_seeds),
+                                       cmocka_unit_test(test_several_systems),
+                                       cmocka_unit_test(test_explore),
+                                       cmocka_unit_test(test_xtb_modes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "atoms/elements/covalent.h"
 #include "normal_modes.h"
+#include "pressed_pairs.h"
 #include "samples.h"
 #include "walkers.h"
 
-// Streams of random numbers, beside those of walkers (groups) and probes.
-enum { STREAM_MODES = 0x6d6f6465, STREAM_RATTLE = 0x72617474, STREAM_PAIRS = 0x70616972 };
+// Streams of random numbers, beside those of walkers (groups), probes and pressed pairs.
+enum { STREAM_MODES = 0x6d6f6465, STREAM_RATTLE = 0x72617474 };
 
 enum method { METHOD_MODES, METHOD_THERMAL, METHOD_RATTLE, METHOD_MD, METHOD_PAIRS, N_METHODS };
 static const char *const method_names[N_METHODS] = {"modes", "thermal", "rattle", "md", "pairs"};
@@ -200,21 +200,6 @@ static mlff_status find_modes(sampling *s, size_t seed, normal_modes *modes, boo
     return MLFF_OK;
 }
 
-// A seed's copy with its atoms displaced independently.
-static mlff_status perturbed_copy(const sampling *s, size_t seed, double temperature, uint64_t stream, mlff_system **copy_out)
-{
-    mlff_system *copy;
-    mlff_status status = mlff_system_copy(s->seeds->samples[seed].system, &copy);
-    if (status != MLFF_OK) return status;
-    status = mlff_system_perturb(copy, temperature, sample_seed(s->options.seed, stream));
-    if (status != MLFF_OK) {
-        mlff_system_destroy(copy);
-        return status;
-    }
-    *copy_out = copy;
-    return MLFF_OK;
-}
-
 static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by_modes)
 {
     mlff_status status = MLFF_OK;
@@ -238,7 +223,7 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
             MLFF_TRY(mlff_system_copy(system, &copy));
             normal_modes_displace(&modes, copy, temperature, o->seed, stream);
         } else {
-            MLFF_TRY(perturbed_copy(s, seed, temperature, stream, &copy));
+            MLFF_TRY(sample_perturbed(system, temperature, o->seed, stream, &copy));
         }
         MLFF_TRY(offer(s, copy, origin, s->next_group++));
         if (k % 64 == 0) MLFF_TRY(proceed(s));
@@ -351,64 +336,21 @@ done:
 
 // ---- compressed pairs
 
-// The neighbor that `draw` chooses among those within 1.8 sums of covalent radii (bonds and next neighbors), by number of atoms i
-// and j and their vector; false if atom i has none.
-static bool choose_pair(const mlff_neighbors *neighbors, int i, double draw, int *j_out, double vector[3])
-{
-    mlff_pairs pairs;
-    const double *vectors;
-    mlff_neighbors_get(neighbors, &pairs, &vectors, NULL);
-    const int32_t n = pairs.first[i + 1] - pairs.first[i];
-    if (n == 0) return false;
-    const int32_t p = pairs.first[i] + (int32_t)(draw * n);
-    *j_out = pairs.neighbor[p];
-    memcpy(vector, vectors + 3 * (size_t)p, 3 * sizeof *vector);
-    return *j_out != i;
-}
-
-static mlff_status compress_pair(const sampling *s, mlff_neighbors *neighbors, mlff_system *system, uint64_t stream)
-{
-    const uint64_t seed = s->options.seed;
-    int32_t first_atom[2];
-    mlff_batch batch;
-    double vector[3];
-    int j;
-    mlff_batch_from_system(system, first_atom, &batch);
-    const mlff_status status = mlff_neighbors_update(neighbors, &batch);
-    if (status != MLFF_OK) return status;
-    const int i = (int)(system->n_atoms * base_random_uniform(seed, stream, 0));
-    if (!choose_pair(neighbors, i, base_random_uniform(seed, stream, 1), &j, vector)) return MLFF_OK;
-    // From just above the closest that is accepted, so that pairs that are no bond get a core too, up to 0.95 of their distance.
-    const double distance = sqrt(vector[0] * vector[0] + vector[1] * vector[1] + vector[2] * vector[2]);
-    const double radii = covalent_radius(system->species[i]) + covalent_radius(system->species[j]);
-    const double least = fmin(0.9, 1.02 * s->options.closest * radii / distance);
-    const double factor = least + (0.95 - least) * base_random_uniform(seed, stream, 2);
-    for (size_t c = 0; c < 3; c++) {
-        system->positions[3 * (size_t)i + c] += 0.5 * (1 - factor) * vector[c];
-        system->positions[3 * (size_t)j + c] -= 0.5 * (1 - factor) * vector[c];
-    }
-    return MLFF_OK;
-}
-
 static mlff_status sample_pairs(sampling *s, size_t seed, int64_t n)
 {
     mlff_status status = MLFF_OK;
-    mlff_neighbors *neighbors = NULL;
-    double coldest = s->options.temperatures[0];
-    for (int t = 1; t < s->options.n_temperatures; t++) coldest = fmin(coldest, s->options.temperatures[t]);
-    MLFF_TRY(mlff_neighbors_create(3.0, 0, &neighbors)); // Å: bonds and next neighbors
+    const mlff_system *system = s->seeds->samples[seed].system;
+    pressed_pairs pairs = {.closest = s->options.closest, .kelvin = s->options.temperatures[0], .seed = s->options.seed};
+    for (int t = 1; t < s->options.n_temperatures; t++) pairs.kelvin = fmin(pairs.kelvin, s->options.temperatures[t]);
+    MLFF_TRY(pressed_pairs_open(system, &pairs));
     for (int64_t k = 0; k < n; k++) {
-        const uint64_t stream = ((uint64_t)STREAM_PAIRS << 32) + (uint64_t)s->next_group;
         mlff_system *copy;
-        MLFF_TRY(perturbed_copy(s, seed, coldest, stream, &copy));
-        status = compress_pair(s, neighbors, copy, stream);
-        if (status != MLFF_OK) mlff_system_destroy(copy);
-        MLFF_TRY(status);
+        MLFF_TRY(pressed_pairs_make(&pairs, system, s->next_group, &copy, NULL));
         MLFF_TRY(offer(s, copy, "pairs", s->next_group++));
     }
     MLFF_TRY(report(s, "pairs"));
 done:
-    mlff_neighbors_destroy(neighbors);
+    pressed_pairs_close(&pairs);
     return status;
 }
 

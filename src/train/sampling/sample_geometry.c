@@ -40,18 +40,27 @@ done:
 
 static void take_closest(void *context, int i, int j, const int32_t *shift, double ratio, double radii)
 {
-    double *closest = context;
-    (void)i, (void)j, (void)shift, (void)radii;
-    *closest = fmin(*closest, ratio);
+    sample_contact *closest = context;
+    (void)shift, (void)radii;
+    if (ratio < closest->ratio) *closest = (sample_contact){i, j, ratio};
+}
+
+mlff_status sample_closest_pair(const mlff_system *system, sample_contact *closest_out)
+{
+    sample_contact closest = {-1, -1, 1e9};
+    const mlff_status status = visit_pairs(system, 1.0, take_closest, &closest);
+    if (status != MLFF_OK && status != MLFF_ERR_VALUE) return status;
+    if (status == MLFF_ERR_VALUE) closest = (sample_contact){-1, -1, 0}; // two atoms on one point, or far away
+    *closest_out = closest;
+    return MLFF_OK;
 }
 
 mlff_status sample_closest(const mlff_system *system, double *ratio_out)
 {
-    double closest = 1e9;
-    const mlff_status status = visit_pairs(system, 1.0, take_closest, &closest);
-    if (status != MLFF_OK && status != MLFF_ERR_VALUE) return status;
-    *ratio_out = status == MLFF_ERR_VALUE ? 0 : closest; // two atoms on one point, or far away
-    return MLFF_OK;
+    sample_contact closest;
+    const mlff_status status = sample_closest_pair(system, &closest);
+    if (status == MLFF_OK) *ratio_out = closest.ratio;
+    return status;
 }
 
 typedef struct bond_search {

@@ -17,9 +17,17 @@ typedef struct sample_bonds {
     size_t n, capacity;
 } sample_bonds;
 
+/* Two atoms, and their distance as a multiple of the sum of their covalent radii. */
+typedef struct sample_contact {
+    int a, b; /* -1: none */
+    double ratio;
+} sample_contact;
+
 /* Shortest distance between two atoms as a multiple of the sum of their covalent radii; 1e9 where that is above 1,
  * 0 for two atoms on one point. Fails with MLFF_ERR_MEMORY. */
 mlff_status sample_closest(const mlff_system *system, double *ratio_out);
+/* The two atoms of that distance as well; none where it is above 1 or 0. */
+mlff_status sample_closest_pair(const mlff_system *system, sample_contact *closest_out);
 /* Pairs closer than 1.25 of the sum of their covalent radii. */
 mlff_status sample_bonds_find(const mlff_system *system, sample_bonds *bonds);
 /* Largest length of a bond as a multiple of that sum; 0 without bonds. Atoms must not have been wrapped since. */

@@ -37,6 +37,20 @@ uint64_t sample_seed(uint64_t seed, uint64_t stream)
     return (uint64_t)(0x1p53 * base_random_uniform(seed, stream, OWN_SEED));
 }
 
+mlff_status sample_perturbed(const mlff_system *system, double kelvin, uint64_t seed, uint64_t stream, mlff_system **copy_out)
+{
+    mlff_system *copy;
+    mlff_status status = mlff_system_copy(system, &copy);
+    if (status != MLFF_OK) return status;
+    status = mlff_system_perturb(copy, kelvin, sample_seed(seed, stream));
+    if (status != MLFF_OK) {
+        mlff_system_destroy(copy);
+        return status;
+    }
+    *copy_out = copy;
+    return MLFF_OK;
+}
+
 mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char *origin)
 {
     sample added = {.system = system};

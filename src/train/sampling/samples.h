@@ -29,6 +29,8 @@ void samples_truncate(mlff_samples *samples, size_t n);
 
 /* The seed of one structure's own random numbers. Of sums of both, structures of neighboring seeds would have the same ones. */
 uint64_t sample_seed(uint64_t seed, uint64_t stream);
+/* A copy whose atoms are displaced independently (mlff_system_perturb). Fails with MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
+mlff_status sample_perturbed(const mlff_system *system, double kelvin, uint64_t seed, uint64_t stream, mlff_system **copy_out);
 /* Deviation of a committee: the largest over atoms of the standard deviation of the force over members, eV/Å. labels[m][structure]
  * is what member m of n_members (2 or more) says. */
 double sample_deviation(mlff_label *const *labels, int n_members, size_t structure, int n_atoms);
