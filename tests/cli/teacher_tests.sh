@@ -544,8 +544,12 @@ test_verdict_words() {
     grep -q 'no faster than' out && fail "a student that is faster is called no faster"
     says 'stability.hot .* 3 runs of 0.004 ps'
     says 'structure .* over 4 x 0.004 ps'
+    says 'pressed +passed .* of (64|128) structures? with two atoms pressed to 0.6 of their covalent distance (is|are) wrong'
     run 1 $judge --hot 0 --min-speed 0
     says 'structure +NOT MEASURED +- <= +-  '
+    says 'pressed +NOT MEASURED +- <= +10 +%: no teacher to measure beside'
+    run 1 $judge --hot 0 --min-speed 0 --compare 0 --pressed 0
+    grep -q 'NOT MEASURED' out && fail "a bar that was not asked for"
     # What cannot be decided is continued, of a small system for longer: a limit within any interval.
     run 1 verdict ethanol --test water.xyz --system ethanol --nve 0.2 --hot 0 --compare 0 --min-speed 0 --max-drift 1e-12
     says 'stability.nve +(NOT MEASURED.* over 3.2 ps of NVE|FAILED)'
@@ -580,6 +584,10 @@ test_verdict_pressed() {
     printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2078.5' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
     run 1 verdict organic --test water.xyz --system ethanol --nve 0 --hot 0 --compare 0 --min-speed 0
     says 'core +passed'
+    grep -q 'besides its offsets' err && fail "a warning of structures that the verdict made"
+    # A student that diverges where atoms are pressed together. The teacher, which has fewer elements, is this student where it does not.
+    run 1 verdict organic --test water.xyz --system ethanol --nve 0 --hot 0 --compare 0 --teacher ethanol --speed-time 0.05
+    says 'pressed +FAILED .* structures with two atoms pressed to 0.6 .* eV/Å off where the teacher has '
     grep -q 'besides its offsets' err && fail "a warning of structures that the verdict made"
     return 0
 }

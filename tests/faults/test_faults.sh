@@ -261,7 +261,7 @@ commands() { # KINDS
     check "$1" same labels.extxyz label model.safetensors frames.xyz --device cpu -o labels.extxyz
     check "$1" same student.safetensors train start.labels $small --device cpu -o student.safetensors
     check "$1" lines history.jsonl train start.labels $small --device cpu -o /dev/null --history history.jsonl
-    check "$1" whole verdict.json verdict trained.safetensors --test start.extxyz --teacher model.safetensors $lenient --device cpu -o verdict.json
+    check "$1" whole verdict.json verdict trained.safetensors --test start.extxyz --teacher trained.safetensors $lenient --device cpu -o verdict.json
     check "$1" resumed run distill model.safetensors --system h2o --config config.json --device cpu -o run
     check "$1" resumed run distill --labels sixty.labels --config labels.json --device cpu -o run
     check "$1" report bench.json bench compare --model model.safetensors --model model.safetensors:float64 --system h2o --rounds 6 --frames 1 -o bench.json
@@ -290,7 +290,7 @@ cp "$source_folder/tests/fuzz/corpus/schnetpack/good" best_model
 small="--features 4 --layers 1 --rbf 2 --steps 3"
 lenient="--nve 0 --hot 0 --compare 0 --speed-time 0.05 --max-force-error 1000 --max-energy-error 1000 --min-speed 0"
 echo '{"n_structures": 20, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 10, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0, "speed_s": 0.05,
-"max_force_error": 1000, "max_energy_error": 1000, "max_drift": 1000, "min_speed": 0}' >config.json
+"max_force_error": 1000, "max_energy_error": 1000, "max_drift": 1000, "min_speed": 0, "n_pressed": 0}' >config.json
 "$mlff" label model.safetensors frames.xyz --device cpu -o start.labels >/dev/null 2>&1 || exit 1
 "$mlff" label model.safetensors frames.xyz --device cpu -o start.extxyz >/dev/null 2>&1 || exit 1
 sed 's/"n_structures": 20, //' config.json >labels.json

@@ -308,7 +308,7 @@ static void test_training_goes_on(void **state)
     remove_run("rounds");
 }
 
-// What a verdict measures, in order: "speed", "NVE", "500 K, run 1 of 1", "compressed pairs", "dynamics of springs, run 1 of 4", ...
+// What a verdict measures, in order: "speed", "NVE", "500 K, run 1 of 1", "compressed pairs", "atoms pressed together", "dynamics of springs, run 1 of 4", ...
 typedef struct judging {
     char parts[32][64];
     int n;
@@ -370,7 +370,7 @@ static void test_verdict_goes_on(void **state)
         if (status == MLFF_OK) break;
         if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s", mlff_last_error());
     }
-    assert_int_equal(j.n, 4 + 8); // eight runs beside the teacher
+    assert_int_equal(j.n, 5 + 8); // eight runs beside the teacher
     char *whole = read_parts("judged"), *pieces = read_parts("pieces"), *before, *after;
     assert_string_equal(pieces, whole);
     before = content("pieces", "verdict.json");

@@ -337,6 +337,7 @@ static void test_teacher_beside(void **state)
     char *verdict = content("beside", "verdict.json"), *page = content("beside", "report.html");
     assert_non_null(strstr(verdict, "\"speed\""));
     assert_non_null(strstr(verdict, "\"spectrum\""));
+    assert_non_null(strstr(verdict, "\"pressed\""));
     assert_non_null(strstr(verdict, "against the labels of"));
     assert_non_null(strstr(page, "A student of d.extxyz"));
     assert_non_null(strstr(page, "Beside the teacher"));

@@ -122,8 +122,8 @@ static void create_teacher(scaled *teacher)
 static void test_its_own_teacher(void **state)
 {
     (void)state;
-    static const char *const all[] = {"error.forces",  "error.energy",  "speed",     "speed.batch",
-                                      "stability.nve", "stability.hot", "structure", "spectrum"};
+    static const char *const all[] = {"error.forces",  "error.energy", "speed",     "speed.batch", "stability.nve",
+                                      "stability.hot", "pressed",      "structure", "spectrum"};
     scaled teacher = {.scale = 1};
     create_teacher(&teacher);
     mlff_verdict_options options = met_limits();
@@ -212,8 +212,16 @@ static void test_no_teacher(void **state)
     options.compare_ps = 4;
     mlff_verdict *verdict = judge(student, NULL, test, &options);
     assert_bar(verdict, "speed", MLFF_BAR_NOT_MEASURED);
+    assert_bar(verdict, "pressed", MLFF_BAR_NOT_MEASURED);
     assert_bar(verdict, "structure", MLFF_BAR_NOT_MEASURED);
     assert_int_equal(mlff_verdict_passed(verdict), 0);
+    mlff_verdict_destroy(verdict);
+    // Those that are not asked for are left out.
+    options.compare_ps = options.min_speed = options.n_pressed = 0;
+    verdict = judge(student, NULL, test, &options);
+    int n;
+    const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
+    for (int k = 0; k < n; k++) assert_int_not_equal(bars[k].state, MLFF_BAR_NOT_MEASURED);
     mlff_verdict_destroy(verdict);
 }
 

@@ -572,6 +572,7 @@ class mlff_distill_config(Options):
         ("labels", c_char_p),
         ("labels_hash", c_char_p),
         ("systems_hash", c_char_p),
+        ("n_pressed", c_int),
     ]
 
 

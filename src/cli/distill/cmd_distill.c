@@ -218,16 +218,16 @@ const cli_command distill_command = {
     .details =
         "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the\n"
         "teacher's energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy\n"
-        "drift, bonds at 500 K, and compressed pairs. From the preset standard on, it also compares distances and vibrations "
-        "with\n"
-        "the teacher's, and the student with an equal one that was trained without --rounds. TEACHER is a model file, xtb:gfn2,\n"
-        "xtb:gfn1 or kim:MODEL. --resume continues a run that was interrupted; the results are bit-identical. It refuses a\n"
-        "config.json that was edited, but for limits and lengths of the verdict.\n"
+        "drift, bonds at 500 K, compressed pairs, and forces on atoms that are pressed together beside the teacher's. From the\n"
+        "preset standard on, it also compares distances and vibrations with the teacher's, and the student with an equal one\n"
+        "that was trained without --rounds. TEACHER is a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL. --resume continues a run\n"
+        "that was interrupted; the results are bit-identical. It refuses a config.json that was edited, but for limits and\n"
+        "lengths of the verdict.\n"
         "--labels FILE begins from labelled structures, of DFT for example: they are checked, a tenth each is held out for\n"
         "validation and test by whole trajectories (group=N in the comment line), and the student is judged against the\n"
         "labels of the test, with dynamics that begin with up to three of its structures. With a TEACHER beside --labels,\n"
-        "speed (and, from the preset standard on, distances and vibrations) are also compared with the teacher's. Exit\n"
-        "status: 0 passed, 1 a limit was not met or a stage failed.",
+        "speed and pressed atoms (and, from the preset standard on, distances and vibrations) are also compared with the\n"
+        "teacher's. Exit status: 0 passed, 1 a limit was not met or a stage failed.",
     .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
                 "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"
                 "mlff distill --labels dft.extxyz --preset standard -o dft.run\n"

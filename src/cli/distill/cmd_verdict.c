@@ -16,7 +16,7 @@ static const cli_option options[] = {
      "the labelled structures that the student was trained on: copies of them in --test fail the verdict\n"
      "(those that its metadata name, where they are still there)"},
     {"teacher", 0, "TEACHER",
-     "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, structure and spectrum are measured beside it"},
+     "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, pressed, structure and spectrum are beside it"},
     {"baseline", 0, "MODEL", "a model that the student must not be worse than on the same structures"},
     {"output", 'o', "FILE", "the verdict as JSON"},
     {"system", 0, "NAME",
@@ -27,6 +27,7 @@ static const cli_option options[] = {
     {"hot", 0, "PS", "length of each run at 500 K, ps (50; 0 leaves them out)"},
     {"compare", 0, "PS",
      "dynamics of student and of teacher for structure and spectrum, each in four runs, ps (20; 0 leaves them out)"},
+    {"pressed", 0, "N", "most structures with two atoms pressed together (1024; of large systems a quarter; 0 leaves them out)"},
     {"speed-time", 0, "S",
      "of student and teacher together, for each of speed and speed.batch, s (1.2); longer on a busy machine"},
     {"timestep", 0, "FS", "fs (0.5)"},
@@ -59,6 +60,7 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->max_energy_error = cli_number(arguments, "max-energy-error", 0, 1e6, o->max_energy_error);
     o->max_drift = cli_number(arguments, "max-drift", 0, 1e6, o->max_drift);
     o->min_speed = cli_number(arguments, "min-speed", 0, 1e6, o->min_speed);
+    o->n_pressed = (int)cli_int(arguments, "pressed", 0, 1000000, o->n_pressed);
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->callback = show;
@@ -245,16 +247,16 @@ const cli_command verdict_command = {
     .usage = "STUDENT --test LABELS.extxyz [--teacher TEACHER] [--system NAME ...] [-o VERDICT.json] [OPTIONS]",
     .details =
         "Measures errors on held-out structures, the drift of the energy in NVE dynamics, bonds at 500 K and compressed pairs.\n"
-        "With --teacher it also compares speed, distances and vibrations with the teacher's. What is requested and cannot be\n"
-        "measured fails. The dynamics begin with each --system, or with the first structure of --test. Exit status: 0 passed, 1 "
-        "not.\n"
-        "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json. Those of speed and dynamics are also "
-        "in\n"
-        "NAME.json.parts until the verdict is written: the same command goes on behind them, also after a verdict of another\n"
-        "student.",
-    .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
-                "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0\n"
-                "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
+        "With --teacher it also compares speed, forces on atoms that are pressed together, distances and vibrations with the\n"
+        "teacher's. What is requested and cannot be measured fails. The dynamics begin with each --system, or with the first\n"
+        "structure of --test. Exit status: 0 passed, 1 not.\n"
+        "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json. Those of speed, dynamics and pressed\n"
+        "atoms are also in NAME.json.parts until the verdict is written: the same command goes on behind them, also after a\n"
+        "verdict of another student.",
+    .examples =
+        "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
+        "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0 --pressed 0\n"
+        "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
     .options = options,
     .min_positional = 1,
     .max_positional = 1,

@@ -57,6 +57,33 @@ double analysis_distance(const double *a, const double *b, int n)
     return 0.5 * distance;
 }
 
+// ---- shares
+
+// The probability that of n at most `most` are found, each with probability `share`.
+static double at_most(int most, int n, double share)
+{
+    double sum = 0;
+    for (int k = 0; k <= most; k++)
+        sum += exp(lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0) + k * log(share) + (n - k) * log1p(-share));
+    return sum;
+}
+
+// The share at which at most `most` of n are found with the given probability, which falls with the share.
+static double share_of(int most, int n, double probability)
+{
+    double low = 0, high = 1;
+    while (high - low > 1e-9) {
+        const double middle = (low + high) / 2;
+        *(at_most(most, n, middle) > probability ? &low : &high) = middle;
+    }
+    return (low + high) / 2;
+}
+
+analysis_interval analysis_share(int found, int n, double error)
+{
+    return (analysis_interval){found == 0 ? 0 : share_of(found - 1, n, 1 - error), found == n ? 1 : share_of(found, n, error)};
+}
+
 // ---- drift ----------------------------------------------------------------------------------------------------------
 
 analysis_slope analysis_drift(const double *values, int64_t n, double limit)

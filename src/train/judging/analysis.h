@@ -28,6 +28,13 @@ typedef struct analysis_slope {
 } analysis_slope;
 analysis_slope analysis_drift(const double *values, int64_t n, double limit);
 
+/* Clopper and Pearson's interval of a share, of which `found` of n (1 or more) were seen: below the share with probability 1 - error at
+ * least, and above it with as much. */
+typedef struct analysis_interval {
+    double low, high;
+} analysis_interval;
+analysis_interval analysis_share(int found, int n, double error);
+
 /* Pairs of atoms closer than 1.25 times the sum of their covalent radii: the bonds of a molecule at rest. Where one of the two is a metal
  * they are contacts, which have no length to keep: atoms of a hot metal vibrate by 1 Å against each other, diffuse and melt. */
 typedef struct bond_list {

@@ -83,11 +83,6 @@ static double length_of(const verdict_run *run, int64_t n_samples)
     return (double)n_samples * EVERY * run->verdict->options.timestep_fs * 1e-3;
 }
 
-static bool of_dynamics(mlff_status status)
-{
-    return status == MLFF_ERR_UNSTABLE || status == MLFF_ERR_VALUE;
-}
-
 // ---- conservation of energy -----------------------------------------------------------------------------------------
 
 static mlff_status take_energy(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state)
@@ -127,7 +122,7 @@ mlff_status verdict_nve(const verdict_run *run)
         done += part;
         drift = analysis_drift(energies, done, o->max_drift / per_atom);
     }
-    if (status != MLFF_OK && !of_dynamics(status)) goto done;
+    if (status != MLFF_OK && !verdict_of_structure(status)) goto done;
     const double slope = 1e3 * fabs(drift.slope) * per_atom, half = 1e3 * drift.half * per_atom, ran_ps = length_of(run, done);
     mlff_bar *bar = verdict_add(run->verdict, "stability.nve", "meV/atom/ps", slope, half, 1e3 * o->max_drift, 0);
     if (status != MLFF_OK) {
@@ -216,7 +211,7 @@ mlff_status verdict_hot(const verdict_run *run)
         base_format(what, sizeof what, "%g K, run %d of %d", o->hot_kelvin, k + 1, o->hot_runs);
         MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->hot_kelvin, o->seed + 1000 + (uint64_t)k, what, &t));
         status = sample(run, &t, n, watch_bonds, &watch, &done);
-        if (status != MLFF_OK && !of_dynamics(status)) goto done;
+        if (status != MLFF_OK && !verdict_of_structure(status)) goto done;
         n_good += status == MLFF_OK;
         if (status != MLFF_OK && !reason[0]) snprintf(reason, sizeof reason, "run %d: %.140s", k, mlff_last_error());
         trajectory_free(&t);
@@ -313,7 +308,7 @@ static mlff_status find_barrier(const verdict_run *run, mlff_system *system, con
         const double distance = fmin(pair->distance, pair->distance + (0.5 * sum - pair->distance) * k / n);
         double energy, push;
         const mlff_status status = press(run, system, pair, distance, forces, &energy, &push);
-        if (status != MLFF_OK && (k == 0 || !of_dynamics(status))) return status;
+        if (status != MLFF_OK && (k == 0 || !verdict_of_structure(status))) return status;
         if (k == 0) start = energy;
         if (barrier_out->attract == 0 && distance < fmin(0.8 * sum, 0.9 * pair->distance) && (status != MLFF_OK || !(push > 0)))
             barrier_out->attract = distance;
@@ -491,7 +486,7 @@ mlff_status verdict_compare(const verdict_run *run)
     }
     for (int k = 0; k < 2 * RUNS; k++) {
         status = observe_run(run, k, n, &seen[k]);
-        if (status != MLFF_OK && !of_dynamics(status)) goto done;
+        if (status != MLFF_OK && !verdict_of_structure(status)) goto done;
         if (status != MLFF_OK) {
             char reason[240];
             snprintf(reason, sizeof reason, "dynamics of %.60s failed: %.150s", k < RUNS ? run->teacher->name : run->student.name,

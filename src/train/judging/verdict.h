@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* verdict.h: shared by verdict.c (the list of bars, errors), speed.c, stability.c (bars from molecular dynamics) and verdict_file.c. */
+/* verdict.h: shared by verdict.c (the list of bars, errors), speed.c, stability.c (bars from molecular dynamics), pressed.c
+ * and verdict_file.c. */
 #ifndef VERDICT_H
 #define VERDICT_H
 
 #include "base/base.h"
 #include "mlff_distill.h"
 
-enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 7 * VERDICT_MAX_SYSTEMS };
+enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 8 * VERDICT_MAX_SYSTEMS };
 enum { VERDICT_RUNS = 8 }; /* of the comparison with the teacher, by both together */
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
@@ -77,12 +78,20 @@ mlff_status verdict_keep(mlff_verdict *verdict, const char *of, double step, con
 /* MLFF_ERR_INTERRUPTED if the caller asks to stop. */
 mlff_status verdict_tell(const verdict_run *run, const char *what, double fraction);
 
+/* The force field has no finite result for a structure or its dynamics: a bar of the student's fails by that, not the verdict. */
+static inline bool verdict_of_structure(mlff_status status)
+{
+    return status == MLFF_ERR_UNSTABLE || status == MLFF_ERR_VALUE;
+}
+
 /* One structure a call, and many, beside the teacher; nothing without a teacher where no speed is asked for. */
 mlff_status verdict_speed(const verdict_run *run);
 /* NVE drift; bonds at high temperature; repulsion of compressed pairs; distances and spectrum beside the teacher's. */
 mlff_status verdict_nve(const verdict_run *run);
 mlff_status verdict_hot(const verdict_run *run);
 mlff_status verdict_core(const verdict_run *run);
+/* Structures in which two atoms are pressed together, beside the teacher. */
+mlff_status verdict_pressed(const verdict_run *run);
 mlff_status verdict_compare(const verdict_run *run);
 
 #endif

@@ -61,6 +61,7 @@ static const struct field {
     JUDGE(max_energy_error, NUMBER, 0, 1e6),
     JUDGE(max_drift, NUMBER, 0, 1e6),
     JUDGE(min_speed, NUMBER, 0, 1e6),
+    JUDGE(n_pressed, INTEGER, 0, 1e6),
 #undef JUDGE
 #undef FIELD
 #undef FIELD_OF
@@ -105,7 +106,8 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .max_force_error = presets[k].max_force_error,
                                             .max_energy_error = 0.005,
                                             .max_drift = 5e-5,
-                                            .min_speed = 1};
+                                            .min_speed = 1,
+                                            .n_pressed = 1024};
         return MLFF_OK;
     }
     return mlff_fail(MLFF_ERR_USAGE, "preset \"%.40s\" is unknown; there are demo, quick, standard and thorough",
@@ -117,7 +119,7 @@ void mlff_distill_use_labels(mlff_distill_config *config, const char *labels)
     config->labels = labels;
     config->n_structures = config->n_rounds = config->n_probes = config->baseline = 0;
     config->core_repulsion = 1;
-    if (!config->teacher) config->min_speed = config->compare_ps = 0;
+    if (!config->teacher) config->min_speed = config->compare_ps = config->n_pressed = 0;
 }
 
 // Settings of a run that samples cannot be those of one from labels: all are named at once, as an edited preset has several.

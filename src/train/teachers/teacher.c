@@ -222,6 +222,13 @@ mlff_status teacher_forces(mlff_teacher *teacher, mlff_system *const *systems, i
     return status;
 }
 
+void teacher_expect_magnitudes(mlff_teacher *teacher, bool expected)
+{
+    pthread_mutex_lock(&teacher->lock);
+    teacher->expects_magnitudes = expected;
+    pthread_mutex_unlock(&teacher->lock);
+}
+
 mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces)
 {
     mlff_system *const one = (mlff_system *)system; // which is only read

@@ -39,9 +39,10 @@ struct mlff_teacher {
     const teacher_kind *kind;
     mlff_teacher_options options;
     teacher_facts facts;
-    pthread_mutex_t lock; /* of a kind that is not concurrent */
-    systems_batch batch;  /* of teacher_forces */
-    void *state;          /* the kind's own */
+    pthread_mutex_t lock;    /* of a kind that is not concurrent */
+    systems_batch batch;     /* of teacher_forces */
+    bool expects_magnitudes; /* teacher_expect_magnitudes */
+    void *state;             /* the kind's own */
 };
 
 /* An empty teacher of a kind. Fails with MLFF_ERR_MEMORY. */
@@ -50,6 +51,8 @@ mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_option
  * deviations of an ensemble's forces. Fails as mlff_teacher_compute, or as a structure's label does. */
 mlff_status teacher_forces(mlff_teacher *teacher, mlff_system *const *systems, int n, double *energies, double *forces,
                            double *deviations);
+/* While `expected`, teacher_forces by a model warns of no energy that float32 cannot hold: atoms are pressed into each other on purpose. */
+void teacher_expect_magnitudes(mlff_teacher *teacher, bool expected);
 /* Marks a label as failed with the text of the last error. */
 void teacher_label_fail(mlff_label *label, mlff_status status);
 mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_energies);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/helper_thread.h"
+#include "model/evaluator/evaluator.h"
 #include "model/model.h"
 #include "teacher.h"
 
@@ -258,7 +259,11 @@ static mlff_status model_forces(mlff_teacher *teacher, const mlff_batch *batch, 
         if (status != MLFF_OK) return status;
     }
     const mlff_results results = {.energies = energies, .forces = forces, .force_deviations = deviations};
-    return mlff_evaluator_compute(state->stepping, batch, &results);
+    if (!teacher->expects_magnitudes) return mlff_evaluator_compute(state->stepping, batch, &results);
+    const bool expected = evaluator_expect_magnitudes(state->stepping, true);
+    const mlff_status status = mlff_evaluator_compute(state->stepping, batch, &results);
+    evaluator_expect_magnitudes(state->stepping, expected);
+    return status;
 }
 
 static void model_state_free(model_state *state)
