@@ -147,6 +147,24 @@ END
     is "$(grep -c 'relax_end=max_steps' relaxed.extxyz)" 1 "structures that did not"
 }
 
+# Two atoms that overlap are pushed apart by every student of more than one molecule, the harder the nearer they are, and find their minimum. At
+# 0.2 Å the repulsion of their nuclei alone gives 2060 eV/Å.
+test_shipped_students_repel() {
+    local student distance
+    for distance in 0.2 0.3 0.4 0.5 0.96; do
+        printf '3\n\nO 0 0 0\nH 0 0 %s\nH 0 0.93 -0.24\n' $distance
+    done >water.xyz
+    for student in organic organic-small water water-small; do
+        run 0 eval $student water.xyz
+        awk 'NF == 7 && $1 ~ /^[0-3]$/ { if ($1 == 0 ? $5 < 1800 || $5 > 2300 : $5 > last / 2) wrong = 1; last = $5; n++ } END { exit wrong || n != 4 }' \
+            out || fail "$student does not repel as the nuclei do"
+        run 0 relax $student water.xyz -o relaxed.extxyz --fmax 0.01
+        is "$(grep -c 'relax_end=converged' relaxed.extxyz)" 5 "structures that converged with $student"
+        awk '/energy=/ { sub(/.*energy=/, ""); if (n++ && ($1 - first) ^ 2 > 1e-4) exit 1; first = $1 }' relaxed.extxyz ||
+            fail "$student relaxes one molecule to several energies"
+    done
+}
+
 # Ctrl-C ends a relaxation within a structure that does not converge.
 test_relax_interrupted() {
     model

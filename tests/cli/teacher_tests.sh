@@ -533,6 +533,7 @@ test_verdict_elements() {
     run 1 verdict model.safetensors --test water.xyz --nve 0 --hot 0 --compare 0 -o verdict.json
     grep -q 'the student knows' err && fail "a warning without an element"
     grep -q '"elements_not_judged": \[\]' verdict.json || fail "elements that were judged"
+    refused 1 'verdict.json: a verdict on a student, not a profile; ' report verdict.json
 }
 
 # What a verdict says of limits and lengths is what was asked for and what was done: runs are whole samples of 8 steps.

@@ -20,6 +20,9 @@ static mlff_status read_contract(const loader *l, mlff_profile *profile)
     mlff_status status = MLFF_OK;
     mlff_profile_summary *s = &profile->summary;
     int64_t n_atoms = 0;
+    if (!cJSON_GetObjectItemCaseSensitive(l->object, "name") && cJSON_GetObjectItemCaseSensitive(l->object, "bars"))
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: a verdict on a student, not a profile; the page of a distillation is report.html in its folder", l->path);
     MLFF_TRY(member_text(l, "name", REQUIRED, &profile->name));
     MLFF_TRY(member_text(l, "model_name", REQUIRED, &profile->model_name));
     MLFF_TRY(member_integer(l, "n_steps", REQUIRED, 1, (int64_t)1 << 53, &s->n_steps));
