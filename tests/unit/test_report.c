@@ -583,8 +583,9 @@ static void test_for_bindings(void **state)
     assert_true(memory.peak_bytes > 1 << 16);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys_and_values),
         cmocka_unit_test(test_for_bindings),
