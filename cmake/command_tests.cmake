@@ -16,6 +16,9 @@ foreach(name IN LISTS CLI_TESTS)
     $<TARGET_FILE:mlff_cli> $<TARGET_FILE:json_get> ${name})
   set_tests_properties(cli_${name} PROPERTIES TIMEOUT 300)
 endforeach()
+if(MLFF_SANITIZE) # a run takes three times as long
+  set_tests_properties(cli_interrupt_runs PROPERTIES ENVIRONMENT MLFF_TEST_STEPS=1000)
+endif()
 
 # One allocation or one system call that fails, in every command. The injectors need Linux on x86-64 with glibc, and no sanitizer.
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND NOT MLFF_SANITIZE)

@@ -295,8 +295,9 @@ test_interrupt_runs() {
     while read -r kind signal there expected told; do
         rm -f kept*.json
         [ "$there" = new ] || echo mine >kept.json
-        local more="--runs 200 --n-steps 3000"
-        [ "$kind" = sizes ] && more="--system-sizes $(seq -s, 8 8 400) --n-steps 3000"
+        local more="--runs 200"
+        [ "$kind" = sizes ] && more="--system-sizes $(seq -s, 8 8 400)"
+        more+=" --n-steps ${MLFF_TEST_STEPS:-3000}" # half a second: time to find the run's process
         row="$kind, $signal, $there"
         # shellcheck disable=SC2086
         "$mlff" profile "only$$.safetensors" --system silicon --device cpu $more -o kept.json >out 2>err </dev/null &
