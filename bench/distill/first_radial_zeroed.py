@@ -19,7 +19,10 @@ def main():
     with open(model, "rb") as file:
         content = bytearray(file.read())
     data = 8 + int.from_bytes(content[:8], "little")
-    tensor = json.loads(content[8:data])[WEIGHT]
+    try:
+        tensor = json.loads(content[8:data])[WEIGHT]
+    except (ValueError, KeyError):
+        sys.exit(f"{model}: not a model file of a PaiNN (safetensors with {WEIGHT})")
     begin, end = (data + offset for offset in tensor["data_offsets"])
     weights = np.frombuffer(bytes(content[begin:end]), "<f4").reshape(tensor["shape"]).copy()
     print("root mean square of the weights of each:", " ".join(f"{x:.2f}" for x in np.sqrt((weights**2).mean(0))))

@@ -12,17 +12,18 @@ atoms, bonded or with a common neighbor, are pressed to that distance r_c and la
 with the student's repulsion of nuclei V (src/atoms/zbl.h, onset 0.7), so that what the student has to learn does not change with r. Its exact
 forces label --copies structures of each, with r between --closest and r_c; they have no energy, whose squared error would outweigh all others.
 Left out are structures in which another pair is nearer than r_c, those where TEACHER has a force component above 60 eV/Å, and nearer ones whose
-forces have a root mean square above 80 eV/Å: `mlff train` takes 100 times that of the median structure for a mistake. Cells are orthorhombic."""
+forces have a root mean square above 80 eV/Å: `mlff train` takes 100 times that of the median structure for a mistake."""
 import argparse
 import json
 
 import numpy as np
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.data import covalent_radii
-from ase.io import iread
+from ase.io import iread, write
+from batches import computed
 
 from mlff_distiller import Evaluator
 
-ATOMS_A_CALL = 15000
 ONSET = 0.7  # of the student's repulsion
 NEAR = 1.9  # of the sum of covalent radii: bonded atoms, and most of those with a common neighbor
 SHAKE = 0.03  # Å
@@ -42,73 +43,56 @@ def repulsion(z1, z2, end, r):
     return value * switch, slope * switch + value * switch_slope
 
 
-class Structure:
-    """Atoms whose distances are those of nearest images; `lengths` are infinite where nothing repeats."""
+def ratios(frame):
+    """[n][n] distances over sums of covalent radii; the diagonal is infinite."""
+    radii = covalent_radii[frame.numbers]
+    found = frame.get_all_distances(mic=True) / (radii[:, None] + radii[None])
+    np.fill_diagonal(found, np.inf)
+    return found
 
-    def __init__(self, numbers, positions, lengths):
-        self.numbers, self.positions, self.lengths = numbers, positions, lengths
-        self.radii = covalent_radii[numbers]
 
-    def line(self, i, j):
-        vector = self.positions[j] - self.positions[i]
-        return vector - np.nan_to_num(self.lengths * np.round(vector / self.lengths))
+def with_pair_at(frame, i, j, distance):
+    """A copy with atom j moved along the line of both."""
+    made = frame.copy()
+    made.set_distance(i, j, distance, fix=0, mic=True)
+    return made
 
-    def ratios(self):
-        """[n][n] distances over sums of covalent radii; the diagonal is infinite."""
-        vectors = self.positions[:, None] - self.positions[None]
-        vectors -= np.nan_to_num(self.lengths * np.round(vectors / self.lengths))
-        ratios = np.linalg.norm(vectors, axis=2) / (self.radii[:, None] + self.radii[None])
-        np.fill_diagonal(ratios, np.inf)
-        return ratios
 
-    def with_pair_at(self, i, j, distance):
-        """Atom j moved along the line of both."""
-        line, positions = self.line(i, j), self.positions.copy()
-        positions[j] = positions[i] + line * (distance / np.linalg.norm(line))
-        return Structure(self.numbers, positions, self.lengths)
-
-    def is_alone(self, i, j, least):
-        """Is no other pair nearer than `least`?"""
-        ratios = self.ratios()
-        ratios[i, j] = ratios[j, i] = np.inf
-        return ratios.min() >= least
+def is_alone(frame, i, j, least):
+    """Is no other pair nearer than `least`?"""
+    found = ratios(frame)
+    found[i, j] = found[j, i] = np.inf
+    return found.min() >= least
 
 
 def pressed(frame, ratio, draw):
     """(structure, i, j, r_c) of one pair, or None where another pair would be too near."""
-    lengths = np.where(frame.pbc, frame.cell.lengths(), np.inf)
-    structure = Structure(frame.numbers, frame.positions + SHAKE * draw.normal(size=frame.positions.shape), lengths)
-    pairs = np.argwhere(structure.ratios() < NEAR)
+    frame = frame.copy()
+    frame.positions += SHAKE * draw.normal(size=frame.positions.shape)
+    pairs = np.argwhere(ratios(frame) < NEAR)
     if len(pairs) == 0:
         return None
     i, j = pairs[draw.integers(len(pairs))]
-    r_c = ratio * structure.radii[[i, j]].sum()
-    made = structure.with_pair_at(i, j, r_c)
-    return (made, i, j, r_c) if made.is_alone(i, j, ratio) else None
+    r_c = ratio * covalent_radii[frame.numbers[[i, j]]].sum()
+    made = with_pair_at(frame, i, j, r_c)
+    return (made, i, j, r_c) if is_alone(made, i, j, ratio) else None
 
 
-def nearer(structure, forces, i, j, r_c, r):
+def nearer(frame, forces, i, j, r_c, r):
     """The structure with the pair at r, and the forces there: those with the pair at r_c, through the map that moves atom j there."""
-    line = structure.line(i, j)
-    u = line / np.linalg.norm(line)
-    z1, z2 = structure.numbers[[i, j]]
-    push = -repulsion(z1, z2, ONSET * structure.radii[[i, j]].sum(), r)[1] * u
+    u = frame.get_distance(i, j, mic=True, vector=True) / r_c
+    z1, z2 = frame.numbers[[i, j]]
+    push = -repulsion(z1, z2, ONSET * covalent_radii[[z1, z2]].sum(), r)[1] * u
     across = (r_c / r) * (forces[j] - u * (u @ forces[j]))  # d(x_j at r_c)/d(x_j) = r_c/r (1 - u uT)
     made = forces.copy()
     made[i] = forces[i] + forces[j] - across - push
     made[j] = across + push
-    return structure.with_pair_at(i, j, r), made
+    return with_pair_at(frame, i, j, r), made
 
 
-def text(frame, positions, forces, energy, group):
-    head = [f"group={group}", f'pbc="{" ".join("FT"[int(p)] for p in frame.pbc)}"']
-    if energy is not None:
-        head.insert(0, f"energy={energy:.7f}")
-    if frame.pbc.any():
-        head.insert(0, f'Lattice="{" ".join(f"{x:.6f}" for x in frame.cell[:].ravel())}"')
-    rows = ["%s %.5f %.5f %.5f %.5f %.5f %.5f" % (symbol, *x, *f)
-            for symbol, x, f in zip(frame.get_chemical_symbols(), positions.tolist(), forces.tolist())]
-    return "\n".join([str(len(rows)), f"Properties=species:S:1:pos:R:3:forces:R:3 {' '.join(head)}", *rows]) + "\n"
+def labelled(frame, group, **label):
+    frame.calc, frame.info = SinglePointCalculator(frame, **label), {"group": group}
+    return frame
 
 
 def main():
@@ -123,28 +107,19 @@ def main():
     options = parser.parse_args()
     draw, teacher = np.random.default_rng(options.seed), Evaluator(options.teacher, device=options.device)
     frames = list(iread(options.frames, index=":"))
-    found = [(frame, made) for frame in frames for made in [pressed(frame, options.pressed, draw)] if made]
-    counts, n_atoms, begin = {"frames": len(frames), "pressed": 0, "nearer": 0}, np.array([len(frame) for frame, _ in found]), 0
-    with open(options.output, "w") as file:
-        while begin < len(found):
-            end = begin + max(1, int((np.cumsum(n_atoms[begin:]) <= ATOMS_A_CALL).sum()))
-            some, first = found[begin:end], np.cumsum(np.r_[0, n_atoms[begin:end]]).astype(np.int32)
-            out = teacher.compute(np.concatenate([frame.numbers for frame, _ in some]), np.concatenate([made[0].positions for _, made in some]),
-                                  cells=np.array([frame.cell[:] for frame, _ in some]), periodic=np.array([frame.pbc for frame, _ in some]), first_atom=first)
-            energies, all_forces = np.asarray(out["energies"]), np.asarray(out["forces"])
-            for k, (frame, (structure, i, j, r_c)) in enumerate(some):
-                forces, group = all_forces[first[k]:first[k + 1]], f"pair{begin + k}"
-                if not abs(forces).max() <= LARGEST_FORCE:
-                    continue
-                counts["pressed"] += 1
-                file.write(text(frame, structure.positions, forces, energies[k], group))
-                for _ in range(options.copies):
-                    near, forces_near = nearer(structure, forces, i, j, r_c, draw.uniform(options.closest / options.pressed, 1) * r_c)
-                    if (forces_near**2).mean() <= LARGEST_MEAN_SQUARE and near.is_alone(i, j, options.pressed):
-                        counts["nearer"] += 1
-                        file.write(text(frame, near.positions, forces_near, None, group))
-            begin = end
-    print(json.dumps(counts))
+    found = [made for made in (pressed(frame, options.pressed, draw) for frame in frames) if made]
+    n_pressed, made = 0, []
+    for k, ((frame, i, j, r_c), (energy, forces)) in enumerate(zip(found, computed(teacher, [one[0] for one in found]))):
+        if not abs(forces).max() <= LARGEST_FORCE:
+            continue
+        n_pressed += 1
+        made.append(labelled(frame, f"pair{k}", energy=energy, forces=forces))
+        for _ in range(options.copies):
+            near, forces_near = nearer(frame, forces, i, j, r_c, draw.uniform(options.closest / options.pressed, 1) * r_c)
+            if (forces_near**2).mean() <= LARGEST_MEAN_SQUARE and is_alone(near, i, j, options.pressed):
+                made.append(labelled(near, f"pair{k}", forces=forces_near))
+    write(options.output, made, format="extxyz")
+    print(json.dumps({"frames": len(frames), "pressed": n_pressed, "nearer": len(made) - n_pressed}))
 
 
 if __name__ == "__main__":

@@ -11,20 +11,9 @@ import json
 
 import numpy as np
 from ase.io import iread, write
+from batches import computed
 
 from mlff_distiller import Evaluator
-
-STRUCTURES_A_CALL = 500
-
-
-def forces_of(evaluator, frames):
-    """[n_atoms][3] of each frame."""
-    for begin in range(0, len(frames), STRUCTURES_A_CALL):
-        some = frames[begin:begin + STRUCTURES_A_CALL]
-        first = np.cumsum([0] + [len(one) for one in some]).astype(np.int32)
-        batch = (np.concatenate([getattr(one, name) for one in some]) for name in ("numbers", "positions"))
-        forces = np.asarray(evaluator.compute(*batch, first_atom=first)["forces"])
-        yield from np.split(forces, first[1:-1])
 
 
 def main():
@@ -40,7 +29,7 @@ def main():
     frames = list(iread(options.pool, index=":"))
     student, other = (Evaluator(model, device=options.device) for model in (options.student, options.other))
     hard = np.array([abs(a).max() > options.largest or abs(a - b).max() > options.difference
-                     for a, b in zip(forces_of(student, frames), forces_of(other, frames))])
+                     for (_, a), (_, b) in zip(computed(student, frames), computed(other, frames))])
     draw = np.random.default_rng(options.seed)
     rest = np.flatnonzero(~hard)
     chosen = draw.permutation(np.r_[np.flatnonzero(hard), draw.choice(rest, min(options.others, len(rest)), replace=False)])

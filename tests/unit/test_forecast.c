@@ -266,8 +266,8 @@ static void test_bounds_of_products(void **state)
     const ceilings *c = &profile->ceilings;
     printf("%.4g Gflop/s by vectors, %.4g in bfloat16\n", c->flops_a_ns, c->product_flops_a_ns);
     assert_int_equal(c->products, CEILING_BF16_DOTS);
-    // Half the rate of float32 (Sapphire Rapids) to twice as much (Zen 4). Both are measured beside other work, which
-    // left one of them an eighth of the processor in one run. A wrong unit is a factor of 1000.
+    // Half the rate of float32 (Sapphire Rapids) to twice as much (Zen 4); beside other work 15 times as much in one run. A wrong unit is a
+    // factor of 1000.
     assert_true(c->product_flops_a_ns > 0.01 * c->flops_a_ns && c->product_flops_a_ns < 100 * c->flops_a_ns);
     assert_near(profile->stages[0].bound_ms, 10000.0 / fmax(c->flops_a_ns, c->product_flops_a_ns) * 1e-6, 1e-15);
     assert_near(profile->stages[1].bound_ms, 4e9 / c->bytes_a_ns[CEILING_LEVELS - 1] * 1e-6, 1e-9);
