@@ -137,8 +137,6 @@ MLFF_API mlff_status mlff_reader_set_topology(mlff_reader *reader, const mlff_sy
  * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_USAGE where a topology is lacking or has other atoms, MLFF_ERR_IO,
  * MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
-/* Frames read so far. */
-MLFF_API int64_t mlff_reader_n_frames(const mlff_reader *reader);
 MLFF_API void mlff_reader_destroy(mlff_reader *reader);
 
 /* Results written with a frame; NULL or NaN where absent. */
@@ -304,8 +302,6 @@ MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, 
                                           void *context, mlff_dynamics **dynamics_out);
 /* Replaces the force function, with its context. Ensembles of constant pressure need it before the first step. */
 MLFF_API void mlff_dynamics_virial_set(mlff_dynamics *dynamics, mlff_virial_function function, void *context);
-/* Reverses velocities and the rates of the bath: NVE, Nosé-Hoover and MTK then go back. Not for a GPU that integrates. */
-MLFF_API void mlff_dynamics_reverse(mlff_dynamics *dynamics);
 /* One step. Fails with MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and
  * remedy), and as the force function does. */
 MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);

@@ -13,7 +13,8 @@ static int64_t fuzz_read_atoms(const char *name, const mlff_system *topology, co
     mlff_reader *reader = NULL;
     mlff_status status = atoms_reader_open_bytes(name, bytes, n_bytes, &reader);
     if (status == MLFF_OK && topology) status = mlff_reader_set_topology(reader, topology);
-    while (status == MLFF_OK) {
+    int64_t n_frames = 0;
+    for (; status == MLFF_OK; n_frames++) {
         mlff_system *system = NULL;
         status = mlff_reader_next(reader, &system);
         fuzz_demand(status == MLFF_OK || (!system && mlff_last_error()[0]), "a failure has a text and no frame");
@@ -29,7 +30,6 @@ static int64_t fuzz_read_atoms(const char *name, const mlff_system *topology, co
         }
         mlff_system_destroy(system);
     }
-    int64_t n_frames = reader ? mlff_reader_n_frames(reader) : 0;
     mlff_reader_destroy(reader);
     return n_frames;
 }

@@ -354,14 +354,6 @@ mlff_status mlff_dynamics_step(mlff_dynamics *dynamics)
     return dynamics_step_end(dynamics, status, energy);
 }
 
-void mlff_dynamics_reverse(mlff_dynamics *dynamics)
-{
-    dynamics_bath *bath = &dynamics->bath;
-    for (size_t k = 0; k < 3 * (size_t)dynamics->system->n_atoms; k++) dynamics->system->velocities[k] *= -1;
-    for (int k = 0; k < CHAIN_LENGTH; k++) bath->on_atoms.rate[k] *= -1, bath->on_cell.rate[k] *= -1;
-    for (int k = 0; k < 3; k++) bath->strain_rate[k] *= -1;
-}
-
 mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns)
 {
     mlff_status status = MLFF_OK;

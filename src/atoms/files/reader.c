@@ -405,11 +405,6 @@ mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out)
     return MLFF_OK;
 }
 
-int64_t mlff_reader_n_frames(const mlff_reader *reader)
-{
-    return reader->n_frames;
-}
-
 void mlff_reader_destroy(mlff_reader *reader)
 {
     if (!reader) return;
