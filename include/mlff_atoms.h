@@ -315,13 +315,10 @@ MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynam
 /* Restart file: everything to continue bit for bit. Written beside its name, then renamed. Fails with MLFF_ERR_IO,
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path);
-/* Sets step, time, positions, velocities, forces and noise counter from a restart file; the file must match the system.
- * Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_VALUE where the file is of another system, MLFF_ERR_LIMIT,
- * MLFF_ERR_USAGE. */
+/* Sets step, time, cell, positions, velocities, forces and noise counter from a restart file, whose atoms and periodic axes are the
+ * system's. Warns where the cell is another one and the file is of constant volume. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT,
+ * MLFF_ERR_VALUE where the file is of another system, MLFF_ERR_LIMIT, MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path);
-/* Gives the system the cell of a restart file, before mlff_dynamics_create: for a run of constant volume that goes on behind one of constant
- * pressure. Warns where the cells differ and the file is of constant volume. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_USAGE. */
-MLFF_API mlff_status mlff_restart_cell(const char *path, mlff_system *system);
 MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
 
 /* ---- relaxation ------------------------------------------------------------------------------ */

@@ -340,6 +340,11 @@ test_md_replicas() {
     run 0 md model.safetensors "${how[@]}" --n-steps 20 -o half.extxyz --restart half.restart
     for k in 0 1 2; do cmp whole-$k.extxyz half-$k.extxyz || fail "replica $k is another one over a restart"; done
     cmp -s whole-0.extxyz whole-1.extxyz && fail "replicas 0 and 1 are one"
+    # Constant volume goes on behind constant pressure, each with its own cell.
+    run 0 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --ensemble scr --pressure 5000 --n-steps 20 --checkpoint npt.restart
+    run 0 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --n-steps 5 --restart npt.restart --checkpoint nve.restart
+    for k in 0 1; do is "$(grep '^cell' nve-$k.restart)" "$(grep '^cell' npt-$k.restart)" "the cell of replica $k behind constant pressure"; done
+    cmp -s <(grep '^cell' npt-0.restart) <(grep '^cell' npt-1.restart) && fail "replicas 0 and 1 have one cell"
     # Means are of states at equal intervals, here each second step, wherever the steps were interrupted to write.
     local mean often
     run 0 md model.safetensors "${how[@]}" --every 2 --n-steps 200 --json
@@ -395,7 +400,7 @@ test_md_ensembles() {
     printf '2\nLattice="9 0 0 0 9 0 0 0 9"\nSi 0 0 0\nSi 0 0 2.3\n' >pair.extxyz
     sed 's/Lattice.*//' pair.extxyz >alone.xyz
     run 0 md model.safetensors alone.xyz --n-steps 1 --checkpoint alone.restart
-    refused 1 'is of a system with another cell or periodicity' md model.safetensors pair.extxyz --n-steps 1 --restart alone.restart
+    refused 1 'is of a system with another periodicity' md model.safetensors pair.extxyz --n-steps 1 --restart alone.restart
     is "$(grep '^cell' whole.restart)" "$(grep '^cell' npt.restart)" "the cell behind a run of constant pressure"
     is "$(value whole.json summary.mean_volume_ang3 | cut -d. -f1)" 160 "volume of mtk" # 8 atoms of silicon: 160.2 Å³
     # A profile changes nothing of the trajectory: the virial is that of the stress, times the volume, to the bits of the frames.

@@ -238,6 +238,61 @@ static void test_replicas(void **state)
     mlff_model_destroy(model);
 }
 
+// A run of constant volume goes on behind one of constant pressure with its cell, by itself and among replicas.
+static void test_behind_constant_pressure(void **state)
+{
+    (void)state;
+    char path[64];
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *reference, *evaluator;
+    mlff_system *start = support_random_system(4, 1, 1.2, 43), *pressed, *there, *here, *systems[N_REPLICAS];
+    mlff_dynamics *dynamics, *expected;
+    mlff_replicas *replicas;
+    mlff_dynamics_options pressure = options_of(MLFF_SCR, 400), options[N_REPLICAS];
+    snprintf(path, sizeof path, "/tmp/mlff_test_behind_%d", (int)getpid());
+    prepare(start, &pressure);
+    assert_ok(mlff_system_copy(start, &pressed));
+    assert_ok(mlff_system_copy(start, &there));
+    assert_ok(mlff_system_copy(start, &here));
+    assert_ok(create_on(model, MLFF_CPU, &reference));
+    assert_ok(mlff_dynamics_create_on(reference, &pressure, pressed, NULL, NULL, &dynamics));
+    assert_ok(mlff_dynamics_run(dynamics, STEPS, NULL));
+    assert_ok(mlff_dynamics_save(dynamics, path));
+    mlff_dynamics_destroy(dynamics);
+    assert_true(fabs(pressed->cell[0] - start->cell[0]) > 1e-3); // Å, a hundred times what assert_same allows
+
+    for (int k = 0; k < N_REPLICAS; k++) {
+        options[k] = options_of(MLFF_NVE, 400);
+        assert_ok(mlff_system_copy(start, &systems[k]));
+    }
+    assert_ok(mlff_dynamics_create_on(reference, &options[0], there, NULL, NULL, &expected));
+    assert_ok(mlff_dynamics_restore(expected, path));
+    assert_memory_equal(there->cell, pressed->cell, sizeof there->cell);
+    assert_ok(mlff_dynamics_run(expected, STEPS, NULL));
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    assert_ok(mlff_dynamics_create_on(evaluator, &options[0], here, NULL, NULL, &dynamics));
+    assert_ok(mlff_dynamics_restore(dynamics, path));
+    assert_ok(mlff_dynamics_run(dynamics, STEPS, NULL));
+    assert_same(dynamics, here, expected, there);
+    mlff_dynamics_destroy(dynamics);
+    make_replicas(evaluator, options, systems, &replicas);
+    assert_ok(mlff_dynamics_restore(mlff_replicas_dynamics(replicas, 1), path));
+    assert_ok(mlff_replicas_run(replicas, STEPS, NULL));
+    assert_same(mlff_replicas_dynamics(replicas, 1), systems[1], expected, there);
+    assert_memory_equal(systems[0]->cell, start->cell, sizeof start->cell);
+    mlff_replicas_destroy(replicas);
+    mlff_dynamics_destroy(expected);
+    for (int k = 0; k < N_REPLICAS; k++) mlff_system_destroy(systems[k]);
+    mlff_system_destroy(start);
+    mlff_system_destroy(pressed);
+    mlff_system_destroy(there);
+    mlff_system_destroy(here);
+    mlff_evaluator_destroy(evaluator);
+    mlff_evaluator_destroy(reference);
+    mlff_model_destroy(model);
+    unlink(path);
+}
+
 static void count_warning(void *context, const char *text)
 {
     int *n = context;
@@ -416,9 +471,14 @@ static void test_dynamics_unstable(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics),         cmocka_unit_test(test_baths),
-                                       cmocka_unit_test(test_restart),          cmocka_unit_test(test_replicas),
-                                       cmocka_unit_test(test_replica_ends),     cmocka_unit_test(test_dynamics_failures),
-                                       cmocka_unit_test(test_dynamics_on_host), cmocka_unit_test(test_dynamics_unstable)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics),
+                                       cmocka_unit_test(test_baths),
+                                       cmocka_unit_test(test_restart),
+                                       cmocka_unit_test(test_replicas),
+                                       cmocka_unit_test(test_behind_constant_pressure),
+                                       cmocka_unit_test(test_replica_ends),
+                                       cmocka_unit_test(test_dynamics_failures),
+                                       cmocka_unit_test(test_dynamics_on_host),
+                                       cmocka_unit_test(test_dynamics_unstable)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }

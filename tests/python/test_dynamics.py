@@ -85,6 +85,27 @@ class TestDynamics(unittest.TestCase):
         with self.assertRaisesRegex(MlffError, "periodic"):
             self.make(ensemble="scr")
 
+    def test_constant_volume_behind_constant_pressure(self):
+        crystal = bulk("Si", cubic=True)
+        model = Model.create("painn", elements=["Si"], n_features=16, n_layers=1)
+        pressed = Dynamics(crystal, model, device="cpu", ensemble="scr", pressure=0.05, barostat_fs=100)
+        pressed.run(20)
+        self.assertGreater(np.abs(pressed.cell - crystal.cell[:]).max(), 1e-3)
+        after = Dynamics(crystal, model, device="cpu")
+        replicas = Replicas([crystal] * 2, model, device="cpu")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "npt.restart")
+            pressed.save(path)
+            for one in (after, replicas[1]):
+                with self.assertWarnsRegex(MlffWarning, "was written by a run with scr"):
+                    one.restore(path)
+        after.run(5)
+        replicas.run(5)
+        np.testing.assert_array_equal(after.cell, pressed.cell)
+        np.testing.assert_array_equal(replicas[1].cell, pressed.cell)
+        np.testing.assert_array_equal(replicas[0].cell, crystal.cell[:])
+        np.testing.assert_allclose(replicas[1].positions, after.positions, atol=1e-6)  # Å: float32, 5 steps
+
     def test_replicas(self):
         kelvin = [200.0, 300.0, 400.0]
         replicas = Replicas([self.atoms] * 3, self.model, temperature=kelvin, seed=3, device="cpu", ensemble="bussi", precision="float64")

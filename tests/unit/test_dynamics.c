@@ -384,7 +384,7 @@ static void test_bad_restart_files(void **state)
         {"species_hash ", "species_hash x", MLFF_ERR_FORMAT, "16 hexadecimal"},
         {"masses_hash ", "masses_hash x", MLFF_ERR_FORMAT, "16 hexadecimal"},
         {"fixed_hash ", "fixed_hash x", MLFF_ERR_FORMAT, "16 hexadecimal"},
-        {"cell_angstrom 0x0p+0", "cell_angstrom 0x1p+3", MLFF_ERR_VALUE, "another cell"},
+        {"cell_angstrom 0x0p+0", "cell_angstrom nan", MLFF_ERR_FORMAT, "9 finite numbers"},
         {"periodic 0 0 0", "periodic 0 1 0", MLFF_ERR_VALUE, "periodicity"},
         {"periodic 0 0 0", "periodic 0 0", MLFF_ERR_FORMAT, "3 finite numbers"},
         {"ensemble langevin", "ensemble npt", MLFF_ERR_FORMAT, "npt"},
@@ -453,6 +453,29 @@ static void test_restart_warns(void **state)
     mlff_system_destroy(system);
 }
 
+// The run continues with the cell of the file; where that is of constant volume and the cell another one, a warning says so.
+static void test_restart_takes_the_cell(void **state)
+{
+    (void)state;
+    wells w;
+    mlff_system *system = make_system(&w);
+    mlff_dynamics *dynamics = make_dynamics(system, &w, MLFF_NVE);
+    system->cell[4] = 7;
+    assert_int_equal(mlff_dynamics_save(dynamics, restart_path()), MLFF_OK);
+    mlff_warning_handler_set(count_warning, NULL);
+    for (int change = 0; change < 2; change++) {
+        system->cell[4] = 7 + change;
+        n_warnings = 0;
+        assert_int_equal(mlff_dynamics_restore(dynamics, restart_path()), MLFF_OK);
+        assert_int_equal(n_warnings, change);
+        assert_true(system->cell[4] == 7);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+    unlink(restart_path());
+    mlff_dynamics_destroy(dynamics);
+    mlff_system_destroy(system);
+}
+
 // Other masses or other fixed atoms than those of the file: a warning each, and what is fixed now stands still.
 static void test_restart_masses_and_fixed(void **state)
 {
@@ -484,11 +507,17 @@ static void test_restart_masses_and_fixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),       cmocka_unit_test(test_failed_step),
-        cmocka_unit_test(test_explosion),         cmocka_unit_test(test_bad_start),
-        cmocka_unit_test(test_no_allocation),     cmocka_unit_test(test_degrees_of_freedom),
-        cmocka_unit_test(test_restart_continues), cmocka_unit_test(test_bad_restart_files),
-        cmocka_unit_test(test_restart_warns),     cmocka_unit_test(test_restart_masses_and_fixed),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_failed_step),
+        cmocka_unit_test(test_explosion),
+        cmocka_unit_test(test_bad_start),
+        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_degrees_of_freedom),
+        cmocka_unit_test(test_restart_continues),
+        cmocka_unit_test(test_bad_restart_files),
+        cmocka_unit_test(test_restart_warns),
+        cmocka_unit_test(test_restart_masses_and_fixed),
+        cmocka_unit_test(test_restart_takes_the_cell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,7 +178,7 @@ class _Simulation:
 
     @exclusive
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Goes on from a restart file of the same atoms and model, also one that another device or `mlff md` wrote.
+        """Goes on from a restart file of the same atoms and model, with its cell, also one that another device or `mlff md` wrote.
 
         Raises:
             MlffError: the energy in the file is not this model's, by more than 0.1 eV an atom; positions and velocities are then

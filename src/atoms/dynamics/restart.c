@@ -230,8 +230,6 @@ static mlff_status named_hash(restart_reader *reader, const char *name, uint64_t
     return MLFF_OK;
 }
 
-#define CELL_TOLERANCE 1e-6 // Å: the cell may have gone through a text file
-
 static mlff_status read_magic(restart_reader *reader)
 {
     const mlff_status status = next_line(reader);
@@ -241,8 +239,8 @@ static mlff_status read_magic(restart_reader *reader)
     return MLFF_OK;
 }
 
-// The lines that say of which system the file is. `own_cell`: the run changes the cell, and continues with the file's.
-static mlff_status read_system(restart_reader *reader, const mlff_system *system, bool own_cell, double cell[9])
+// The lines that say of which system the file is.
+static mlff_status read_system(restart_reader *reader, const mlff_system *system, double cell[9])
 {
     mlff_status status = MLFF_OK;
     int64_t n_atoms;
@@ -262,10 +260,9 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
     MLFF_TRY(named_hash(reader, "fixed_hash", &fixed));
     MLFF_TRY(named_doubles(reader, "cell_angstrom", 9, cell));
     MLFF_TRY(named_doubles(reader, "periodic", 3, periodic));
-    for (int k = 0; k < 9; k++)
-        if ((!own_cell && !(fabs(cell[k] - system->cell[k]) <= CELL_TOLERANCE)) ||
-            (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
-            MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another cell or periodicity; use the input the run began with",
+    for (int axis = 0; axis < 3; axis++)
+        if ((periodic[axis] != 0) != (system->periodic[axis] != 0))
+            MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another periodicity; use the input the run began with",
                       reader->path);
     if (masses != hash_masses(system))
         base_warn("%s: was written by a run with other masses; this one continues with those of its input", reader->path);
@@ -347,6 +344,15 @@ done:
     return status;
 }
 
+// Constant pressure changes the cell. 1e-6 Å: that of the input may have gone through a text file.
+static void warn_of_cell(const restart_reader *reader, mlff_ensemble then, const double cell[9], const mlff_system *system)
+{
+    bool differs = false;
+    for (int k = 0; k < 9; k++) differs = differs || !(fabs(cell[k] - system->cell[k]) <= 1e-6);
+    if (differs && !is_constant_pressure(then))
+        base_warn("%s: its cell is not that of the input; this run continues with that of the file", reader->path);
+}
+
 // Reads the rows of the atoms into arrays of [n_atoms][3].
 static mlff_status read_atoms(restart_reader *reader, int n_atoms, double *positions, double *velocities, double *forces)
 {
@@ -380,8 +386,7 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     double time_fs, energy, *forces = dynamics->forces, cell[9], virial[3] = {0};
     dynamics_bath bath = {0};
     mlff_dynamics_options then = mlff_dynamics_options_default();
-    const bool own_cell = is_constant_pressure(dynamics->options.ensemble);
-    MLFF_TRY(read_system(reader, system, own_cell, cell));
+    MLFF_TRY(read_system(reader, system, cell));
     MLFF_TRY(read_options(reader, &dynamics->options, &then));
     MLFF_TRY(named_integer(reader, "step", 0, MAX_STEP, &step));
     MLFF_TRY(named_doubles(reader, "time_fs", 1, &time_fs));
@@ -392,6 +397,8 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     // Into the arrays that only a step uses, so that a file that fails changes nothing.
     MLFF_TRY(read_atoms(reader, system->n_atoms, dynamics->old_positions, dynamics->old_velocities, dynamics->new_forces));
 
+    const bool lacks_virial = is_constant_pressure(dynamics->options.ensemble) && !is_constant_pressure(then.ensemble);
+    warn_of_cell(reader, then.ensemble, cell, system);
     memcpy(system->positions, dynamics->old_positions, bytes);
     memcpy(system->velocities, dynamics->old_velocities, bytes);
     for (int i = 0; i < system->n_atoms; i++)
@@ -402,59 +409,12 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     dynamics->time_fs = time_fs;
     dynamics->bath = bath;
     memcpy(dynamics->virial, virial, sizeof virial);
-    if (own_cell) memcpy(system->cell, cell, sizeof cell);
+    memcpy(system->cell, cell, sizeof cell);
     dynamics->potential_energy = energy;
-    dynamics->has_forces =
-        has_forces != 0 && is_constant_pressure(then.ensemble) >= own_cell; // with the virial, if that is needed
-    dynamics->placed = false;                                               // a device has others
+    dynamics->has_forces = has_forces != 0 && !lacks_virial;
+    dynamics->placed = false; // a device has others
     dynamics->guarded = false;
 done:
-    return status;
-}
-
-// Reads up to the ensemble, which comes behind the cell and before the lines of the atoms.
-static mlff_status read_cell(restart_reader *reader, mlff_system *system)
-{
-    mlff_status status = MLFF_OK;
-    double cell[9], periodic[3];
-    bool has_cell = false, differs = false;
-    MLFF_TRY(read_magic(reader));
-    for (;;) {
-        MLFF_TRY(next_line(reader));
-        char *value = strchr(reader->line, ' ');
-        if (!value) continue;
-        *value++ = 0;
-        if (strcmp(reader->line, "cell_angstrom") == 0) {
-            MLFF_TRY(parse_doubles(reader, value, 9, cell));
-            has_cell = true;
-        } else if (strcmp(reader->line, "periodic") == 0) {
-            MLFF_TRY(parse_doubles(reader, value, 3, periodic));
-            for (int axis = 0; axis < 3; axis++) // else it is of another system, which restoring refuses
-                has_cell = has_cell && (periodic[axis] != 0) == (system->periodic[axis] != 0);
-        } else if (strcmp(reader->line, "ensemble") == 0) {
-            const bool changes = strcmp(value, ensemble_names[MLFF_SCR]) == 0 || strcmp(value, ensemble_names[MLFF_MTK]) == 0;
-            if (!has_cell) break;
-            for (int k = 0; k < 9; k++) differs = differs || !(fabs(cell[k] - system->cell[k]) <= CELL_TOLERANCE);
-            if (differs && !changes)
-                base_warn("%s: its cell is not that of the input; this run continues with that of the file", reader->path);
-            memcpy(system->cell, cell, sizeof cell);
-            break;
-        }
-    }
-done:
-    return status;
-}
-
-mlff_status mlff_restart_cell(const char *path, mlff_system *system)
-{
-    if (!system || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_restart_cell: no system or no path");
-    restart_reader reader = {.path = path, .value = reader.line};
-    mlff_status status = base_open(path, "r", &reader.file);
-    if (status != MLFF_OK) return status;
-    locale_t callers = uselocale(base_c_locale());
-    status = read_cell(&reader, system);
-    uselocale(callers);
-    fclose(reader.file);
     return status;
 }
 

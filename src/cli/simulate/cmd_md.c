@@ -109,7 +109,6 @@ static mlff_status start(simulation *run)
         run->velocities = run->drawn ? "velocities drawn (Maxwell-Boltzmann)" : "velocities of the file";
     } else {
         run->velocities = "continued from a restart file";
-        if (!run->constant_pressure) MLFF_TRY(mlff_restart_cell(run->restart, system));
     }
     if (run->profile) {
         MLFF_TRY(mlff_callable_from_evaluator(run->setup.evaluator, run->setup.model, &run->callable));
