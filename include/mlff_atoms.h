@@ -62,6 +62,9 @@ MLFF_API mlff_status mlff_system_add_fixed(mlff_system *system);
  * cell vector, the periodic vectors are independent. `name` (may be NULL) begins the error text. Fails with MLFF_ERR_ELEMENT, MLFF_ERR_VALUE,
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *name);
+/* Charge of a structure, e, whose atoms' initial charges have this sum: rounded, since computed charges do not add up to a whole number.
+ * NaN (not given) where it rounds to 0 or is not finite. */
+MLFF_API double mlff_charge_of_sum(double sum);
 /* |det cell| in Å³; 0 without a cell. */
 MLFF_API double mlff_system_volume(const mlff_system *system);
 /* g/cm³, of the masses and the volume; NaN unless the cell repeats along all three axes. */

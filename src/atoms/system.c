@@ -268,6 +268,11 @@ mlff_status mlff_system_check(const mlff_system *system, const char *name)
     return check_cell(system, name, colon);
 }
 
+double mlff_charge_of_sum(double sum)
+{
+    return fabs(sum) >= 0.5 && isfinite(sum) ? round(sum) : NAN;
+}
+
 double mlff_system_volume(const mlff_system *system)
 {
     const double *cell = system->cell;

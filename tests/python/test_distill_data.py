@@ -210,6 +210,13 @@ class Sampling(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, told):
             done = label(EMT(), [ion, neutral], scratch("ions.labels"))
         self.assertEqual((done.n_labels, done.n_failed), (1, 1))
+        half, unknown, columns = molecule("H2O"), molecule("H2O"), molecule("H2O")
+        half.set_initial_charges([0.5, 0, 0])
+        unknown.set_initial_charges([np.inf, 0, 0])
+        columns.set_array("initial_charges", np.ones((3, 2)))
+        told = [label.problem for label in Teacher(EMT()).compute([half, unknown, columns])]
+        self.assertIn("a charge of 1 e", told[0])
+        self.assertEqual(told[1:], ["", ""])
 
     def test_smiles_without_rdkit(self):
         with mock.patch.dict(sys.modules, {"rdkit": None}), self.assertRaisesRegex(ImportError, "needs RDKit .*apt-get install python3-rdkit"):

@@ -109,7 +109,8 @@ static void reads_initial_charges(void **state)
     } cases[] = {
         {"", "0", "1", 1},         {"", "-0.7", "-0.31", -1},     {"", "0.4", "-0.38", NAN}, // of a neutral molecule, computed
         {"", "1", "-1", NAN},      {"charge=-2 ", "0", "1", -2},  {"charge=0 ", "0", "1", 0}, {"", "nan", "1", NAN},
-        {"", "unknown", "1", NAN}, {"", "1e300", "1e300", 2e300}, {"", "inf", "-inf", NAN},
+        {"", "unknown", "1", NAN}, {"", "1e300", "1e300", 2e300}, {"", "inf", "-inf", NAN},   {"", "0.25", "0.25", 1},
+        {"", "-2", "-0.5", -3},    {"", "inf", "0", NAN},
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         char text[256];
@@ -120,6 +121,9 @@ static void reads_initial_charges(void **state)
         assert_true(system->positions[5] == 1);
         mlff_system_destroy(system);
     }
+    mlff_system *system = read_text("a.xyz", "2\nProperties=species:S:1:initial_charges:R:2:pos:R:3\nH 0 1 0 0 0\nH 0 1 0 0 1\n");
+    assert_true(isnan(system->charge) && system->positions[5] == 1);
+    mlff_system_destroy(system);
 }
 
 static void reads_stress(void **state)

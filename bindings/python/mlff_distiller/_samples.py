@@ -25,10 +25,13 @@ def has_moments(atoms: Atoms) -> bool:
 
 
 def charge_of_atoms(atoms: Atoms) -> float:
-    """The sum of the atoms' initial charges, which some of ASE's calculators take for the charge of the structure; rounded, since computed charges
-    do not add up to a whole number. 0 where `info["charge"]` gives the charge."""
-    charge = float(np.sum(atoms.arrays.get("initial_charges", 0)))
-    return float(round(charge)) if abs(charge) >= 0.5 and atoms.info.get("charge") is None else 0.0
+    """The charge of the structure by the atoms' initial charges, which some of ASE's calculators read, as the command takes it from extended XYZ.
+    0 where they tell none, or `info["charge"]` gives it."""
+    charges = atoms.arrays.get("initial_charges")
+    if charges is None or charges.ndim != 1 or charges.dtype.kind not in "iuf" or atoms.info.get("charge") is not None:
+        return 0.0
+    charge = float(lib.core.mlff_charge_of_sum(float(np.sum(charges))))
+    return 0.0 if np.isnan(charge) else charge
 
 
 class System:

@@ -51,13 +51,12 @@ done:
     return status;
 }
 
-// The charge of the structure, which ASE writes as its atoms' initial charges: their sum, rounded, since computed charges do not add up to a whole
-// number. NaN (not given) where it rounds to 0.
+// The charge of the structure, which ASE writes as its atoms' initial charges.
 static double charge_of_rows(const extxyz_rows *rows, int n_atoms)
 {
     double sum = 0;
     for (int i = 0; i < n_atoms; i++) sum += rows->rows[i].charge;
-    return fabs(sum) >= 0.5 && isfinite(sum) ? round(sum) : NAN;
+    return mlff_charge_of_sum(sum);
 }
 
 static void take_header(mlff_reader *reader, const extxyz_header *head, mlff_system *system)

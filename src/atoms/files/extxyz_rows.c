@@ -51,6 +51,7 @@ static mlff_status add_columns(const mlff_reader *reader, extxyz_rows *rows, con
     int slot = COLUMN_SKIP;
     for (size_t k = 0; k < sizeof quantities / sizeof quantities[0]; k++) {
         if (strcmp(name, quantities[k].name) != 0) continue;
+        if (quantities[k].slot == COLUMN_CHARGE && n != 1) continue; // the charge is not told, as by one that is not a number
         slot = quantities[k].slot;
         bool fits = slot == COLUMN_MAY_MOVE ? n == 1 || n == 3 : n == quantities[k].n_columns;
         if (!fits)
