@@ -5,8 +5,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "model/model.h"
 #include "train/data/dataset.h"
 #include "train/fitting/history.h"
+#include "train/fitting/student.h"
 #include "trainer_support.h"
 
 static int stop_at(void *context, const mlff_fit_progress *progress)
@@ -428,6 +430,30 @@ static void test_changed_validation(void **state)
     mlff_model_destroy(student);
 }
 
+// Energies that are 3 meV/atom too high, one of them by far more: only the common part is taken away, from every element.
+static void test_settled_energies(void **state)
+{
+    (void)state;
+    const mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_model *model = make_model("16", "4");
+    mlff_dataset *data = make_data(model, 9, 21);
+    mlff_training_errors errors = {.force_mae = 0.5};
+    double before[2], after[2];
+    for (int k = 0; k < 21; k++) data->frames[k].system->label_energy -= 3 * (k == 4 ? 1.0 : 0.003 + 1e-5 * (k - 10));
+    for (int k = 0; k < 2; k++) before[k] = model->offset[k ? 8 : 1];
+    assert_ok(student_settle_energies(&model, data, &options, &errors));
+    for (int k = 0; k < 2; k++) after[k] = model->offset[k ? 8 : 1];
+    for (int k = 0; k < 2; k++) assert_true(fabs(after[k] - before[k] + 0.003) <= 1.5e-5); // rounding of float32 energies
+    assert_true(errors.force_mae == 0.5 && fabs(errors.energy_mae - 0.997 / 21) <= 1e-4);
+    assert_true(fabs(errors.energy_rmse - 0.997 / sqrt(21)) <= 1e-4);
+    // Without energies it stays.
+    for (int k = 0; k < 21; k++) data->frames[k].system->label_energy = NAN;
+    assert_ok(student_settle_energies(&model, data, &options, &errors));
+    assert_true(model->offset[1] == after[0] && model->offset[8] == after[1]);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,7 +461,7 @@ int main(void)
         cmocka_unit_test(test_learning_curve),        cmocka_unit_test(test_resumes_to_the_same_bits),
         cmocka_unit_test(test_one_process_trains),    cmocka_unit_test(test_soap),
         cmocka_unit_test(test_best_weights),          cmocka_unit_test(test_checkpoints_are_checked),
-        cmocka_unit_test(test_changed_validation),
+        cmocka_unit_test(test_changed_validation),    cmocka_unit_test(test_settled_energies),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

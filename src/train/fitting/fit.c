@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "history.h"
+#include "student.h"
 #include "train_record.h"
 #include "trainer.h"
 
@@ -275,6 +276,15 @@ done:
     return status;
 }
 
+// A student is used in float32.
+static mlff_status settle(fit *f)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.device = f->trainer->options.device;
+    options.n_threads = f->trainer->options.n_threads;
+    return student_settle_energies(&f->best, f->validation, &options, &f->trainer->best);
+}
+
 static int64_t default_interval(const mlff_trainer *t)
 {
     const int64_t hundredth = t->options.n_steps / 100;
@@ -310,6 +320,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
     }
     MLFF_TRY(save(&f));
     if (!f.best) MLFF_FAIL(MLFF_ERR_UNSTABLE, "no validation gave a finite error; lower the learning rate");
+    if (t->options.precision == MLFF_TF32) MLFF_TRY(settle(&f));
 done:
     *model_out = f.best;
     if (f.lock >= 0) close(f.lock);

@@ -7,6 +7,7 @@
 #include "mlff_train.h"
 #include "model/evaluator/evaluator.h"
 #include "model/model.h"
+#include "student.h"
 #include "train/data/dataset.h"
 
 static mlff_status check_trainable(const mlff_model *model)
@@ -39,19 +40,18 @@ mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[
     return status == MLFF_OK ? copy_model(model, shifts, model_out) : status;
 }
 
-// Median absolute difference of the model's energies from those of at most JUDGED structures, spread over all, eV/atom; NaN without energies.
-// Not the mean: a student that diverges where atoms are pressed together is off by any amount in a few of them.
-static mlff_status energy_error(const mlff_model *model, const mlff_dataset *labels, int n_threads, double *error_out)
+enum { JUDGED = 500 };
+
+// Labelled energies of at most JUDGED structures, spread over all, without the model's, ascending, eV/atom; infinite where the model's is no
+// number.
+static mlff_status energy_differences(const mlff_model *model, const mlff_dataset *labels, const mlff_evaluator_options *options,
+                                      double differences[JUDGED], size_t *n_out)
 {
-    enum { JUDGED = 100 };
     mlff_status status = MLFF_OK;
     mlff_evaluator *evaluator = NULL;
-    mlff_evaluator_options options = mlff_evaluator_options_default();
     const size_t n = labels->n_frames, n_judged = n < JUDGED ? n : JUDGED;
-    double differences[JUDGED];
     size_t n_energies = 0;
-    options.n_threads = n_threads;
-    MLFF_TRY(mlff_evaluator_create(model, &options, &evaluator));
+    MLFF_TRY(mlff_evaluator_create(model, options, &evaluator));
     evaluator_expect_magnitudes(evaluator, true);
     for (size_t k = 0; k < n_judged; k++) {
         const mlff_system *system = labels->frames[k * n / n_judged].system;
@@ -62,14 +62,53 @@ static mlff_status energy_error(const mlff_model *model, const mlff_dataset *lab
         mlff_batch_from_system(system, first_atom, &batch);
         status = mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy});
         if (status != MLFF_OK && status != MLFF_ERR_VALUE) goto done;
-        differences[n_energies++] =
-            status == MLFF_OK ? fabs(energy - system->label_energy) / system->n_atoms : INFINITY; // no number
+        differences[n_energies++] = status == MLFF_OK ? (system->label_energy - energy) / system->n_atoms : INFINITY;
         status = MLFF_OK;
     }
     base_sort(differences, n_energies);
-    *error_out = n_energies > 0 ? differences[n_energies / 2] : NAN;
+    *n_out = n_energies;
 done:
     mlff_evaluator_destroy(evaluator);
+    return status;
+}
+
+// Median absolute difference of the model's energies from the labels, eV/atom; NaN without energies. Not the mean: a student that diverges where
+// atoms are pressed together is off by any amount in a few structures.
+static mlff_status energy_error(const mlff_model *model, const mlff_dataset *labels, int n_threads, double *error_out)
+{
+    double differences[JUDGED];
+    size_t n;
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.n_threads = n_threads;
+    const mlff_status status = energy_differences(model, labels, &options, differences, &n);
+    for (size_t k = 0; k < n && status == MLFF_OK; k++) differences[k] = fabs(differences[k]);
+    if (status != MLFF_OK) return status;
+    base_sort(differences, n);
+    *error_out = n > 0 ? differences[n / 2] : NAN;
+    return MLFF_OK;
+}
+
+mlff_status student_settle_energies(mlff_model **model, const mlff_dataset *labels, const mlff_evaluator_options *options,
+                                    mlff_training_errors *errors)
+{
+    mlff_status status = MLFF_OK;
+    double differences[JUDGED], shifts[MLFF_MAX_ATOMIC_NUMBER + 1], absolute = 0, square = 0;
+    size_t n;
+    mlff_model *settled = NULL;
+    MLFF_TRY(energy_differences(*model, labels, options, differences, &n));
+    if (n == 0 || !isfinite(differences[0]) || !isfinite(differences[n - 1])) goto done;
+    const double shift = differences[n / 2];
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) shifts[z] = (*model)->known[z] ? (*model)->offset[z] + shift : 0;
+    MLFF_TRY(copy_model(*model, shifts, &settled));
+    for (size_t k = 0; k < n; k++) {
+        absolute += fabs(differences[k] - shift) / (double)n;
+        square += pow(differences[k] - shift, 2) / (double)n;
+    }
+    errors->energy_mae = absolute;
+    errors->energy_rmse = sqrt(square);
+    mlff_model_destroy(*model);
+    *model = settled;
+done:
     return status;
 }
 
