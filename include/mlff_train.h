@@ -180,6 +180,10 @@ typedef struct mlff_trainer_options {
     mlff_trainer_optimizer optimizer; /* MLFF_ADAMW */
     int soap_interval;                /* steps between two updates of SOAP's bases; 10 */
     double soap_decay;                /* of the means of SOAP's covariances; 0.95 */
+    /* Structures with two atoms nearer than in any label are added to those of a model with core repulsion, this part of their number at
+     * most; 0.03. They are made of labelled ones in which two atoms are at 0.76 of the sum of their covalent radii or nearer: one atom moves
+     * on along their line, to 0.2 at least, and the energy grows by the core repulsion alone. They have forces and no energy. */
+    double nearer;
 } mlff_trainer_options;
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 
@@ -220,6 +224,8 @@ MLFF_API const char *mlff_element_errors_text(const double force_mae[119], char 
 /* Tells the plateau schedule the value it follows (a validation's loss or force error). */
 MLFF_API void mlff_trainer_report(mlff_trainer *trainer, double value);
 
+/* How many structures were added (`nearer` of the options). */
+MLFF_API int64_t mlff_trainer_n_nearer(const mlff_trainer *trainer);
 MLFF_API int64_t mlff_trainer_step(const mlff_trainer *trainer);
 MLFF_API double mlff_trainer_learning_rate(const mlff_trainer *trainer);
 
@@ -315,7 +321,8 @@ typedef struct mlff_fit_options {
 } mlff_fit_options;
 MLFF_API mlff_fit_options mlff_fit_options_default(void);
 
-/* Trains to the end of the run and hands out the model with the lowest validation error (averaged weights). A run that was
+/* Trains to the end of the run and hands out the model with the lowest validation error (averaged weights). After a training in TF32, whose
+ * products shift all energies, one energy an atom is added, so that the median error in float32 is 0. A run that was
  * killed and goes on from its checkpoint gives the same bits. Fails with MLFF_ERR_INTERRUPTED, MLFF_ERR_VALUE (a checkpoint of other
  * structures for validation), MLFF_ERR_USAGE (`best` is there without `checkpoint`: it would be replaced), and as mlff_trainer_run, mlff_trainer_validate, mlff_trainer_save and mlff_trainer_restore; *model_out is then
  * the best model so far, or NULL. */

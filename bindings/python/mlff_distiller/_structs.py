@@ -519,6 +519,7 @@ class mlff_trainer_options(Options):
         ("optimizer", c_int),
         ("soap_interval", c_int),
         ("soap_decay", c_double),
+        ("nearer", c_double),
     ]
 
 
@@ -573,6 +574,7 @@ class mlff_distill_config(Options):
         ("labels_hash", c_char_p),
         ("systems_hash", c_char_p),
         ("n_pressed", c_int),
+        ("nearer", c_double),
     ]
 
 

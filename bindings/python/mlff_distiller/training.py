@@ -50,7 +50,7 @@ LOSS = ("energy_weight", "forces_weight", "stress_weight", "atom_energies_weight
 OPTIONS = (
     "batch_size", "energy_boost", "learning_rate", "learning_rate_end", "warm_up", "schedule", "plateau_factor",
     "plateau_patience", "beta1", "beta2", "epsilon", "weight_decay", "clip", "average",
-    "soap_interval", "soap_decay",
+    "soap_interval", "soap_decay", "nearer",
 )  # fmt: skip
 OPTIMIZERS = ("adamw", "soap")  # as enum mlff_trainer_optimizer
 

@@ -38,6 +38,8 @@ static const cli_option options[] = {
     {"largest-force", 0, "F", "leave out structures with a larger force on an atom, eV/Å, also of the validation (0: none)"},
     {"largest-error", 0, "F",
      "leave out training structures at which --student is off by more in the force on an atom, eV/Å (0: none)"},
+    {"nearer", 0, "PART",
+     "with core repulsion: add structures with atoms nearer than labelled ones have, at most this part (0.03)"},
     {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
     {"checkpoint", 0, "FILE", "written every 30 s; if it exists, the run continues from it with bit-identical results"},
     {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
@@ -163,6 +165,7 @@ static int parse(cli_arguments *arguments, training *run)
     o->energy_boost = cli_number(arguments, "energy-boost", 0, 1e12, o->energy_boost);
     o->loss.forces_weight = cli_number(arguments, "forces-weight", 0, 1e12, o->loss.forces_weight);
     o->loss.stress_weight = cli_number(arguments, "stress-weight", 0, 1e12, o->loss.stress_weight);
+    o->nearer = cli_number(arguments, "nearer", 0, 1, o->nearer);
     o->loss.huber_forces = cli_number(arguments, "huber", 0, 1e12, 0);
     run->fit.validate_every = cli_int(arguments, "validate-every", 1, INT64_MAX, 0);
     run->fit.checkpoint = cli_text(arguments, "checkpoint", NULL);
@@ -285,6 +288,13 @@ done:
     return status;
 }
 
+static void tell_nearer(const training *run, const mlff_trainer *trainer)
+{
+    const int64_t n = mlff_trainer_n_nearer(trainer);
+    if (n > 0 && !run->to_json)
+        printf("%" PRId64 " structure%s added, made of labelled ones, in which two atoms are nearer\n", n, base_plural(n));
+}
+
 // ---- the run --------------------------------------------------------------------------------------------------------
 
 static int show(void *context, const mlff_fit_progress *p)
@@ -399,6 +409,7 @@ static int run_train(cli_arguments *arguments)
         run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
     }
     if (status == MLFF_OK) status = mlff_trainer_create(student, train, &run.trainer, &trainer);
+    if (status == MLFF_OK) tell_nearer(&run, trainer);
     run.fit.callback = show;
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);

@@ -51,6 +51,11 @@ mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed);
 /* Removes the structures for which remove[n_frames] is set, of a probe both if it is set for one, and returns their number. The others keep their
  * order. */
 int64_t dataset_remove(mlff_dataset *dataset, const bool *remove);
+/* Adds structures to `nearer` in which two atoms are nearer than in `data`, with forces alone: at most `part` times as many as `data` has, made
+ * of those in which two atoms are pressed to 0.76 of the sum of their covalent radii or more. None for a model without core repulsion, whose
+ * form they take. Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_make_nearer(const mlff_dataset *data, const mlff_model *model, double part, int n_threads, uint64_t seed,
+                                mlff_dataset *nearer);
 /* Whether the frame is one of the two of a Hessian probe. */
 bool dataset_is_probe(const mlff_dataset *dataset, size_t frame);
 /* Sets present[z] for the elements of its structures. */

@@ -35,6 +35,7 @@ mlff_trainer_options mlff_trainer_options_default(void)
         .average = 0.999,
         .soap_interval = 10,
         .soap_decay = 0.95,
+        .nearer = 0.03,
     };
 }
 
@@ -66,6 +67,7 @@ static mlff_status check_options(const mlff_trainer_options *o)
         {"optimizer", o->optimizer, MLFF_ADAMW, MLFF_SOAP},
         {"soap_interval", o->soap_interval, 1, 1e9},
         {"soap_decay", o->soap_decay, 0, 0.999999},
+        {"nearer", o->nearer, 0, 1},
         {"energy_weight", o->loss.energy_weight, 0, 1e12},
         {"forces_weight", o->loss.forces_weight, 0, 1e12},
         {"stress_weight", o->loss.stress_weight, 0, 1e12},
@@ -144,6 +146,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
 {
     mlff_status status = MLFF_OK;
     mlff_trainer *t = NULL;
+    mlff_dataset *nearer = NULL;
     helper_thread hashing = {0};
     mlff_trainer_options chosen = mlff_trainer_options_default();
     if (!model || !data || !trainer_out)
@@ -158,7 +161,10 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->sums.finite = true;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) t->element_force_mae[z] = NAN;
     MLFF_TRY(energy_kinds_join(&t->kinds, &data->kinds));
-    MLFF_TRY(trainer_build_set(model, &chosen.loss, data, false, chosen.n_threads, &t->set));
+    MLFF_TRY(mlff_dataset_create(&nearer));
+    MLFF_TRY(dataset_make_nearer(data, model, chosen.nearer, chosen.n_threads, chosen.seed, nearer));
+    t->n_nearer = mlff_dataset_size(nearer);
+    MLFF_TRY(trainer_build_set(model, &chosen.loss, data, nearer, false, chosen.n_threads, &t->set));
     if (helper_begin(&hashing)) // while the data go to the device
         helper_start(&hashing, hash_data, t);
     else
@@ -168,6 +174,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     *trainer_out = t;
     t = NULL;
 done:
+    mlff_dataset_destroy(nearer);
     helper_end(&hashing);
     mlff_trainer_destroy(t);
     return status;
@@ -324,7 +331,7 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
         train_set_free(t->validation_set);
         t->validation_set = NULL;
         t->validated = 0;
-        MLFF_TRY(trainer_build_set(t->model, &t->options.loss, data, true, t->options.n_threads, &t->validation_set));
+        MLFF_TRY(trainer_build_set(t->model, &t->options.loss, data, NULL, true, t->options.n_threads, &t->validation_set));
         t->validated = data->state;
     }
     const mlff_loss loss = loss_of_step(t, t->step);
@@ -351,6 +358,11 @@ void mlff_trainer_report(mlff_trainer *t, double value)
         t->plateau_scale *= t->options.plateau_factor;
         t->plateau_waited = 0;
     }
+}
+
+int64_t mlff_trainer_n_nearer(const mlff_trainer *t)
+{
+    return t->n_nearer;
 }
 
 int64_t mlff_trainer_step(const mlff_trainer *t)

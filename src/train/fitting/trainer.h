@@ -17,6 +17,7 @@ struct mlff_trainer {
     energy_kinds kinds; /* of its labels */
     uint64_t data_hash; /* trainer_hash */
     int32_t *unit;      /* [n_units] first frame of each structure or probe */
+    int64_t n_nearer;   /* structures of the set that were added to the data */
     int64_t n_units, per_epoch;
     int32_t *order; /* [n_units] units in the order of epoch `ordered_epoch` */
     int64_t ordered_epoch;
@@ -42,10 +43,10 @@ bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
 
 /* ---- trainer_data.c */
 
-/* The set of a dataset's structures. Warns of those without a label of the loss. Fails with MLFF_ERR_VALUE where there is no structure, or
+/* The set of a dataset's structures, and of those in `nearer` (or NULL). Warns of those of the former without a label of the loss. Fails with MLFF_ERR_VALUE where there is no structure, or
  * none with such a label, and as train_set_build. */
-mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, bool is_validation,
-                              int n_threads, train_set **set_out);
+mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data,
+                              const mlff_dataset *nearer, bool is_validation, int n_threads, train_set **set_out);
 /* FNV-1a of the set's arrays. */
 uint64_t trainer_hash(const train_set *set);
 

@@ -87,11 +87,11 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
     return MLFF_OK;
 }
 
-mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, bool is_validation,
-                              int n_threads, train_set **set_out)
+mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data,
+                              const mlff_dataset *nearer, bool is_validation, int n_threads, train_set **set_out)
 {
     mlff_status status = MLFF_OK;
-    const size_t n = data->n_frames;
+    const size_t n = data->n_frames + (nearer ? nearer->n_frames : 0);
     const mlff_system **systems = base_alloc(n, sizeof *systems, "structures");
     mlff_labels *labels = base_alloc(n, sizeof *labels, "labels");
     double *probe_steps = base_alloc(n, sizeof *probe_steps, "labels");
@@ -99,10 +99,10 @@ mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, co
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    if (n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the dataset holds no structure");
+    if (data->n_frames == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the dataset holds no structure");
     MLFF_TRY(check_labels(data, loss, is_validation));
     for (size_t k = 0; k < n; k++) {
-        const dataset_frame *frame = &data->frames[k];
+        const dataset_frame *frame = k < data->n_frames ? &data->frames[k] : &nearer->frames[k - data->n_frames];
         const mlff_system *system = frame->system;
         systems[k] = system;
         labels[k] = (mlff_labels){.energy = system->label_energy,

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+// Structures that a training adds, with two atoms nearer than in any label: which ones, and that their forces are those of the energy that
+// dataset_nearer.c defines.
+#include <math.h>
+
+#include "atoms/elements/covalent.h"
+#include "support.h"
+#include "train/data/dataset.h"
+#include "train/sampling/sample_geometry.h"
+
+#define ONSET "0.7"
+
+static mlff_model *model_with(const char *core_repulsion)
+{
+    mlff_model *model;
+    assert_ok(support_create(&model, "painn",
+                             "n_features=16; n_layers=1; n_radial=8; cutoff=4; elements=H,C,O; seed=5; core_repulsion=%s",
+                             core_repulsion));
+    return model;
+}
+
+static void compute(mlff_evaluator *evaluator, const mlff_system *system, double *energy, double *forces)
+{
+    int32_t first[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first, &batch);
+    assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = energy, .forces = forces}));
+}
+
+// Energies of a plain model, without repulsion, and of the model whose repulsion is added.
+typedef struct calculators {
+    mlff_model *plain, *repelling;
+    mlff_evaluator *of_plain, *of_repelling;
+} calculators;
+
+static calculators make_calculators(void)
+{
+    const mlff_evaluator_options options = {
+        .struct_size = sizeof options, .precision = MLFF_FLOAT64, .skin_angstrom = 0.5, .n_threads = 1};
+    calculators c = {.plain = model_with("0"), .repelling = model_with(ONSET)};
+    assert_ok(mlff_evaluator_create(c.plain, &options, &c.of_plain));
+    assert_ok(mlff_evaluator_create(c.repelling, &options, &c.of_repelling));
+    return c;
+}
+
+static void free_calculators(calculators *c)
+{
+    mlff_evaluator_destroy(c->of_plain);
+    mlff_evaluator_destroy(c->of_repelling);
+    mlff_model_destroy(c->plain);
+    mlff_model_destroy(c->repelling);
+}
+
+// Molecules of ethanol, in a cell through whose sides bonds may go; the hydrogen atom 8 moves along its bond to `ratio` of the sum of covalent radii.
+static mlff_system *pressed_ethanol(double ratio, bool in_cell, uint64_t seed)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build("ethanol", 0, 0, &system));
+    sample_contact closest;
+    for (int k = 0; k < 27; k++) system->positions[k] += 0.03 * base_random_normal(seed, 1, (uint64_t)k);
+    assert_ok(sample_closest_pair(system, &closest));
+    const int i = closest.a, j = closest.b;
+    for (int c = 0; c < 3; c++)
+        system->positions[3 * j + c] =
+            system->positions[3 * i + c] + ratio / closest.ratio * (system->positions[3 * j + c] - system->positions[3 * i + c]);
+    if (in_cell)
+        for (int c = 0; c < 3; c++) system->cell[4 * c] = 8, system->periodic[c] = true;
+    for (int k = 0; in_cell && k < 27; k++) system->positions[k] -= 8 * floor(system->positions[k] / 8); // wrapped
+    return system;
+}
+
+static void add_labelled(mlff_dataset *data, mlff_evaluator *teacher, mlff_system *system)
+{
+    double energy, forces[27];
+    compute(teacher, system, &energy, forces);
+    assert_ok(mlff_dataset_add(data, system, &(mlff_labels){.energy = energy, .forces = forces, .weight = 2}));
+    mlff_system_destroy(system);
+}
+
+// E(x with the pair moved back to r_c) of the plain model, and the repulsion of the two atoms, as the difference of both models there.
+static double defined_energy(const calculators *c, const mlff_system *at, const sample_contact *pair, const double r_c)
+{
+    mlff_system *back;
+    double plain, with, without, forces[27], u[3], r = 0;
+    assert_ok(mlff_system_copy(at, &back));
+    for (int k = 0; k < 3; k++) {
+        u[k] = at->positions[3 * pair->b + k] - at->positions[3 * pair->a + k];
+        if (at->periodic[k]) u[k] -= 8 * round(u[k] / 8);
+        r += u[k] * u[k];
+    }
+    r = sqrt(r);
+    for (int k = 0; k < 3; k++) back->positions[3 * pair->b + k] += (r_c / r - 1) * u[k];
+    compute(c->of_plain, back, &plain, forces);
+    mlff_system_destroy(back);
+    compute(c->of_plain, at, &without, forces);
+    compute(c->of_repelling, at, &with, forces);
+    return plain + with - without;
+}
+
+static void test_forces(void **state)
+{
+    (void)state;
+    calculators c = make_calculators();
+    for (int in_cell = 0; in_cell < 2; in_cell++) {
+        mlff_dataset *data, *nearer;
+        assert_ok(mlff_dataset_create(&data));
+        assert_ok(mlff_dataset_create(&nearer));
+        mlff_system *from = pressed_ethanol(0.65, in_cell, 7);
+        sample_contact pair;
+        assert_ok(sample_closest_pair(from, &pair));
+        assert_true(fabs(pair.ratio - 0.65) <= 1e-9);
+        const double radii = covalent_radius(from->species[pair.a]) + covalent_radius(from->species[pair.b]);
+        add_labelled(data, c.of_plain, from);
+        assert_ok(dataset_make_nearer(data, c.repelling, 2, 1, 11, nearer));
+        assert_int_equal(nearer->n_frames, 2);
+        for (size_t k = 0; k < 2; k++) {
+            mlff_system *made = nearer->frames[k].system;
+            sample_contact now;
+            double largest = 0;
+            assert_ok(sample_closest_pair(made, &now));
+            assert_true(now.ratio < 0.65 && now.ratio >= 0.2);
+            assert_true(isnan(made->label_energy) && isnan(made->label_stress[0]) && nearer->frames[k].weight == 2);
+            for (int a = 0; a < 27; a++) largest = fmax(largest, fabs(made->label_forces[a]));
+            for (int a = 0; a < 27; a++) { // differences of 1e-4 Å: 1e-8 of the third derivative, some 1e4 eV/Å³ in the core
+                const double at = made->positions[a], h = 1e-4;
+                made->positions[a] = at + h;
+                const double plus = defined_energy(&c, made, &pair, 0.65 * radii);
+                made->positions[a] = at - h;
+                const double minus = defined_energy(&c, made, &pair, 0.65 * radii);
+                made->positions[a] = at;
+                const double expected = (minus - plus) / (2 * h);
+                if (!(fabs(made->label_forces[a] - expected) <= 1e-5 * largest))
+                    fail_msg("component %d: %.9g, expected %.9g", a, made->label_forces[a], expected);
+            }
+        }
+        mlff_dataset_destroy(data);
+        mlff_dataset_destroy(nearer);
+    }
+    free_calculators(&c);
+}
+
+static int64_t count_made(const mlff_dataset *data, const mlff_model *model, double part)
+{
+    mlff_dataset *nearer;
+    assert_ok(mlff_dataset_create(&nearer));
+    assert_ok(dataset_make_nearer(data, model, part, 2, 3, nearer));
+    const int64_t n = mlff_dataset_size(nearer);
+    mlff_dataset_destroy(nearer);
+    return n;
+}
+
+// Only of structures with pressed atoms, forces that a teacher can be trusted with, and no more than asked for.
+static void test_choice(void **state)
+{
+    (void)state;
+    calculators c = make_calculators();
+    mlff_dataset *data;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 20; k++) add_labelled(data, c.of_plain, pressed_ethanol(k < 5 ? 0.7 : 0.9, false, (uint64_t)k));
+    assert_int_equal(count_made(data, c.repelling, 1), 10); // two of each
+    assert_int_equal(count_made(data, c.repelling, 0.35), 7);
+    assert_int_equal(count_made(data, c.repelling, 0.04), 0);
+    assert_int_equal(count_made(data, c.plain, 1), 0);
+    data->frames[0].system->label_forces[4] = -61;
+    base_free(data->frames[1].system->label_forces);
+    data->frames[1].system->label_forces = NULL;
+    data->frames[2].probe_step = 0.01; // frames 2 and 3
+    assert_int_equal(count_made(data, c.repelling, 1), 2);
+    mlff_dataset_destroy(data);
+    free_calculators(&c);
+}
+
+// The same structures for any number of threads.
+static void test_threads(void **state)
+{
+    (void)state;
+    calculators c = make_calculators();
+    mlff_dataset *data, *made[2];
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 30; k++) add_labelled(data, c.of_plain, pressed_ethanol(0.6 + 0.02 * (k % 10), false, (uint64_t)k));
+    for (int t = 0; t < 2; t++) {
+        assert_ok(mlff_dataset_create(&made[t]));
+        assert_ok(dataset_make_nearer(data, c.repelling, 0.5, 1 + 2 * t, 9, made[t]));
+    }
+    assert_true(made[0]->n_frames == 15 && made[1]->n_frames == 15);
+    for (size_t f = 0; f < made[0]->n_frames; f++) {
+        assert_memory_equal(made[0]->frames[f].system->positions, made[1]->frames[f].system->positions, 27 * sizeof(double));
+        assert_memory_equal(made[0]->frames[f].system->label_forces, made[1]->frames[f].system->label_forces,
+                            27 * sizeof(double));
+    }
+    for (int t = 0; t < 2; t++) mlff_dataset_destroy(made[t]);
+    mlff_dataset_destroy(data);
+    free_calculators(&c);
+}
+
+// A trainer adds them to its set; errors and steps are of the data as before where none is asked for.
+static void test_trainer(void **state)
+{
+    (void)state;
+    calculators c = make_calculators();
+    mlff_dataset *data;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 20; k++) add_labelled(data, c.of_plain, pressed_ethanol(k < 5 ? 0.7 : 0.9, false, (uint64_t)k));
+    for (int with = 0; with < 2; with++) {
+        mlff_trainer_options options = mlff_trainer_options_default();
+        mlff_trainer *trainer;
+        mlff_training_errors errors;
+        options.nearer = with ? 0.2 : 0;
+        options.n_threads = 1;
+        options.batch_size = 64;
+        assert_ok(mlff_trainer_create(c.repelling, data, &options, &trainer));
+        assert_int_equal(mlff_trainer_n_nearer(trainer), with ? 4 : 0);
+        assert_ok(mlff_trainer_run(trainer, 1, NULL, &errors));
+        assert_int_equal(errors.n_frames, with ? 24 : 20);
+        mlff_trainer_destroy(trainer);
+    }
+    mlff_trainer_options wrong = mlff_trainer_options_default();
+    mlff_trainer *none;
+    wrong.nearer = NAN;
+    assert_refused(mlff_trainer_create(c.repelling, data, &wrong, &none), MLFF_ERR_USAGE, "nearer");
+    mlff_dataset_destroy(data);
+    free_calculators(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forces),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_trainer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
