@@ -124,14 +124,13 @@ typedef struct mlff_distill_config {
     /* student */
     int n_features, n_layers, n_radial; /* 64, 2, 20 */
     double cutoff_angstrom;             /* 5 */
-    /* Onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; 0: none; 0.7. Structures with closer atoms are not
-     * sampled. Of `labels` (1): where a tenth of the structures have closer atoms, and at most this. */
+    /* Onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; 0: none; 0.7. Of `labels` (1): where a tenth of the structures have closer atoms, and at most this. */
     double core_repulsion;
     /* training */
     int batch_size; /* 8 */
     int64_t n_steps;
     double learning_rate;  /* the peak */
-    double huber_forces;   /* eV/Å, mlff_loss; 0.1 */
+    double huber_forces;   /* eV/Å, mlff_loss; 0.1, of standard and thorough 0.03 */
     const char *optimizer; /* "adamw" or "soap" (mlff_trainer_optimizer); NULL: "adamw" */
     /* verdict */
     int baseline; /* 1: another student of the same size, steps and number of labels, without rounds and probes, must not be better */
@@ -144,6 +143,7 @@ typedef struct mlff_distill_config {
     const char *labels, *labels_hash;
     const char *systems_hash; /* SHA-256 of the structures of `systems`, which mlff_distill sets; NULL: not known */
     int n_pressed;            /* mlff_verdict_options; without a teacher the bar is left out */
+    double nearer;            /* mlff_trainer_options; 0.03 */
 } mlff_distill_config;
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);

@@ -403,7 +403,7 @@ test_train_interrupted() {
 test_distill_labels() {
     model --elements H,C,O
     labelled 120 labels.extxyz
-    local distill="distill --labels labels.extxyz --preset demo --features 8 --layers 1 --steps 400 --device cpu --threads 1"
+    local distill="distill --labels labels.extxyz --preset demo --features 8 --layers 1 --steps 800 --device cpu --threads 1"
     run 1 $distill -o whole.run
     says 'against the labels of 10 held-out structures'
     says 'held_out +passed' && says 'stability.hot' && says 'core'

@@ -205,11 +205,13 @@ static void test_rounds(void **state)
     assert_null(strstr(json, "\"name\": \"spectrum\", \"state\": \"not measured\""));
     assert_non_null(strstr(record, "\"committee\": 2"));
     assert_null(strstr(record, "\"median_deviation_ev_per_angstrom\": null"));
-    int n_commas = 0;
+    int n_commas = 0, n_structures = 0; // 10 at most: young students may lose too many trajectories
+    assert_int_equal(sscanf(record, "{\"round\": 1, \"structures\": %d", &n_structures), 1);
+    assert_true(n_structures >= 5 && n_structures <= 10);
     const char *errors = strstr(record, "\"error_ev_per_angstrom\": ["); // of each labelled structure
     assert_non_null(errors);
     for (size_t k = (size_t)(errors - record) + 1; record[k] != ']'; k++) n_commas += record[k] == ',';
-    assert_int_equal(n_commas, 9);
+    assert_int_equal(n_commas, n_structures - 1);
     assert_non_null(strstr(page, "deviation of the committee"));
     assert_non_null(strstr(page, "vibrational density of states"));
     assert_non_null(strstr(page, ">baseline</text>"));
@@ -217,7 +219,7 @@ static void test_rounds(void **state)
     base_free(page);
     assert_int_equal(mlff_dataset_create(&labels), MLFF_OK);
     assert_int_equal(mlff_dataset_read(labels, in_folder("rounds", "labels-1.mlff")), MLFF_OK);
-    assert_int_equal(mlff_dataset_size(labels), 10);
+    assert_int_equal(mlff_dataset_size(labels), n_structures);
     mlff_dataset_destroy(labels);
     // The baseline has as many labels more as the rounds have.
     int64_t n_explored = 0;

@@ -182,7 +182,7 @@ static mlff_status read_settings(const char *path, mlff_distill_config *config, 
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(mlff_distill_preset("standard", config));
-    config->core_repulsion = 0; // of a folder from before these settings
+    config->core_repulsion = config->nearer = 0; // of a folder from before these settings
     config->n_rounds = config->baseline = 0;
     MLFF_TRY(mlff_distill_config_read(path, config, text, DISTILL_TEXT_BYTES));
     if (distill_config_check(config) != MLFF_OK) status = mlff_fail(MLFF_ERR_FORMAT, "%s: %s", path, mlff_last_error());

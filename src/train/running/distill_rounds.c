@@ -162,7 +162,7 @@ static mlff_explore_options options_of(distill *d, int k)
     options.duration_fs = 2000;
     const double frames = options.n_temperatures * options.duration_fs / options.interval_fs;
     options.n_trajectories = (int)fmax(4, ceil(10 * (double)options.n_samples / frames));
-    options.closest = fmax(options.closest, c->core_repulsion);
+    options.closest = DISTILL_CLOSEST;
     options.seed = c->seed + 100 * (uint64_t)k;
     options.callback = while_exploring;
     options.context = d;

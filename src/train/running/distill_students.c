@@ -172,6 +172,7 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     options.n_steps = n_steps;
     options.learning_rate = d->config.learning_rate;
     options.loss.huber_forces = d->config.huber_forces;
+    options.nearer = d->config.nearer;
     if (with_probes) options.loss.hessian_weight = 0.1 * options.loss.forces_weight;
     fit.checkpoint = checkpoint;
     fit.best = kept;

@@ -17,7 +17,8 @@ static const char *const method_names[N_METHODS] = {"modes", "thermal", "rattle"
 // Shares of the samples where all are asked for.
 static const double method_shares[N_METHODS] = {0.25, 0.25, 0.25, 0.4, 0.1};
 
-#define RELAXED_FORCE 0.02 // eV/Å
+#define RELAXED_FORCE 0.02        // eV/Å
+enum { LONGEST_TRAJECTORY = 60 }; // samples: 1.5 ps
 enum { RELAX_STEPS = 300, CHAIN_LENGTH = 10, MAX_DESCENT_STEPS = 8, CHAINS_AT_ONCE = 64 };
 
 typedef struct sampling {
@@ -288,12 +289,13 @@ done:
 
 // ---- dynamics
 
-// Trajectories side by side: one for each temperature and seed, more where that keeps the teacher's processes busy.
+// Trajectories side by side: of each temperature and seed as many that none has more than LONGEST_TRAJECTORY samples, since each is held out as a
+// whole or not at all, and more where that keeps the teacher's processes busy.
 static int64_t count_trajectories(const sampling *s, int64_t n)
 {
     const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures;
     int64_t wanted = least;
-    while (wanted < 2 * s->teacher->facts.n_parallel) wanted += least;
+    while (wanted < 2 * s->teacher->facts.n_parallel || wanted * LONGEST_TRAJECTORY < n) wanted += least;
     return wanted < n ? wanted : n;
 }
 
