@@ -164,7 +164,7 @@ MLFF_API mlff_sample_options mlff_sample_options_default(void);
  *   modes    normal modes of the relaxed seed (64 atoms at most, else as thermal), drawn at each temperature
  *   thermal  independent displacements at each temperature (mlff_system_perturb)
  *   rattle   random displacements of all atoms followed by 0 to 8 steps of relaxation, in chains (arXiv:2506.10956)
- *   md       Langevin dynamics by the teacher at each temperature, trajectories (groups) of 60 samples at most
+ *   md       Langevin dynamics by the teacher at each temperature, trajectories (groups) of at most 60 samples, or 240 in a cell
  *   pairs    two near atoms pushed together, to 0.95 of their distance down to `closest`, the rest thermal at the lowest
  *            temperature: what a core is learned from
  * and keeps n_samples of them by farthest-point selection, the relaxed seeds always. Deterministic in `seed` for a teacher whose

@@ -272,6 +272,40 @@ static void test_sample(void **state)
     mlff_system_destroy(rest);
 }
 
+// No trajectory has so many samples that a test has all of them or none.
+static void test_lengths_of_trajectories(void **state)
+{
+    (void)state;
+    mlff_sample_options options = mlff_sample_options_default();
+    options.methods = "md";
+    options.oversample = 1;
+    options.relax = 0;
+    options.interval_fs = 2;
+    options.n_samples = 500;
+    for (int in_cell = 0; in_cell < 2; in_cell++) {
+        mlff_system *system = molecule("ethanol");
+        mlff_samples *seeds;
+        int64_t n_of[500] = {0}, n_trajectories = 0;
+        for (int c = 0; in_cell && c < 3; c++) system->cell[4 * c] = 12, system->periodic[c] = true;
+        assert_ok(mlff_samples_create(&seeds));
+        assert_ok(mlff_samples_add(seeds, system, NULL));
+        mlff_teacher *teacher = spring_teacher(system);
+        mlff_samples *samples = sample_with(teacher, seeds, &options);
+        const int64_t n = mlff_samples_size(samples);
+        assert_true(n > 450); // the springs let some atoms come too near
+        for (int64_t k = 1; k < n; k++) n_of[mlff_samples_get(samples, k, NULL)->group]++;
+        for (int g = 0; g < 500; g++) {
+            n_trajectories += n_of[g] > 0;
+            assert_true(n_of[g] <= (in_cell ? 240 : 60));
+        }
+        assert_int_equal(n_trajectories, in_cell ? 3 : 9); // a multiple of three temperatures
+        mlff_samples_destroy(samples);
+        mlff_samples_destroy(seeds);
+        mlff_teacher_destroy(teacher);
+        mlff_system_destroy(system);
+    }
+}
+
 // Atoms that are farther apart than those of molecules are pressed together too: three of argon at 3.8 Å, 1.8 times the sum of their radii.
 static void test_pairs_of_large_atoms(void **state)
 {
@@ -580,6 +614,7 @@ int main(void)
                                        cmocka_unit_test(test_selection),
                                        cmocka_unit_test(test_pairs_of_large_atoms),
                                        cmocka_unit_test(test_sample),
+                                       cmocka_unit_test(test_lengths_of_trajectories),
                                        cmocka_unit_test(test_stopped),
                                        cmocka_unit_test(test_without_modes),
                                        cmocka_unit_test(test_neighboring_seeds),

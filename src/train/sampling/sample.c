@@ -17,8 +17,7 @@ static const char *const method_names[N_METHODS] = {"modes", "thermal", "rattle"
 // Shares of the samples where all are asked for.
 static const double method_shares[N_METHODS] = {0.25, 0.25, 0.25, 0.4, 0.1};
 
-#define RELAXED_FORCE 0.02        // eV/Å
-enum { LONGEST_TRAJECTORY = 60 }; // samples: 1.5 ps
+#define RELAXED_FORCE 0.02 // eV/Å
 enum { RELAX_STEPS = 300, CHAIN_LENGTH = 10, MAX_DESCENT_STEPS = 8, CHAINS_AT_ONCE = 64 };
 
 typedef struct sampling {
@@ -289,13 +288,23 @@ done:
 
 // ---- dynamics
 
-// Trajectories side by side: of each temperature and seed as many that none has more than LONGEST_TRAJECTORY samples, since each is held out as a
-// whole or not at all, and more where that keeps the teacher's processes busy.
+// Samples of a trajectory, which is held out as a whole or not at all: 1.5 ps by default, or 6 where atoms go on around each other, as in a
+// liquid.
+static int64_t longest_trajectory(const sampling *s)
+{
+    for (size_t k = 0; k < s->seeds->n; k++) {
+        const mlff_system *system = s->seeds->samples[k].system;
+        if (system->periodic[0] || system->periodic[1] || system->periodic[2]) return 240;
+    }
+    return 60;
+}
+
+// Trajectories side by side: as many of each temperature and seed that none is longer than that, and that the teacher's processes are busy.
 static int64_t count_trajectories(const sampling *s, int64_t n)
 {
-    const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures;
+    const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures, longest = longest_trajectory(s);
     int64_t wanted = least;
-    while (wanted < 2 * s->teacher->facts.n_parallel || wanted * LONGEST_TRAJECTORY < n) wanted += least;
+    while (wanted < 2 * s->teacher->facts.n_parallel || wanted * longest < n) wanted += least;
     return wanted < n ? wanted : n;
 }
 
