@@ -218,6 +218,16 @@ test_train_leaves_out_strain() {
     cat small.xyz energies.xyz >some.xyz
     run 0 train labels.xyz --validation some.xyz --steps 2 --features 8 --layers 1 --device cpu -o some.safetensors
     says '1 of 2 structures for validation has no forces: of these energies alone count' err
+    # Two hydrogen atoms at 0.44 Å are pressed together, at 0.9 Å they are not.
+    sed 's/H 0 0 0.8 -9/H 0 0 0.44 -9/' labels.xyz >pressed.xyz
+    local nearer="train pressed.xyz --validation labels.xyz --core-repulsion 0.7 --steps 2 --features 8 --layers 1 --device cpu -o nearer.safetensors"
+    run 0 $nearer --nearer 1
+    says '^2 structures added, made of labelled ones, in which two atoms are nearer$' && says '2 structures trained, 2 validated'
+    run 0 $nearer --nearer 0.5 --json
+    is "$(value out nearer_structures)" 1 "structures added"
+    run 0 $nearer
+    grep -q added out && fail "3 % of two structures"
+    refused 2 'nearer' $nearer --nearer 1.5
     run 0 info kept.safetensors
     says 'training.data_hash +[0-9a-f]{64}' out
 }

@@ -326,6 +326,7 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
         cli_json_text(&json, "student", run->output);
         cli_json_int(&json, "steps", mlff_trainer_step(trainer));
         cli_json_int(&json, "training_structures", n_train);
+        cli_json_int(&json, "nearer_structures", mlff_trainer_n_nearer(trainer));
         cli_json_int(&json, "validation_structures", e->n_frames);
         cli_json_number(&json, "energy_mae_ev_per_atom", e->energy_mae);
         cli_json_number(&json, "force_mae_ev_per_angstrom", e->force_mae);

@@ -81,8 +81,8 @@ static mlff_status energy_error(const mlff_model *model, const mlff_dataset *lab
     mlff_evaluator_options options = mlff_evaluator_options_default();
     options.n_threads = n_threads;
     const mlff_status status = energy_differences(model, labels, &options, differences, &n);
-    for (size_t k = 0; k < n && status == MLFF_OK; k++) differences[k] = fabs(differences[k]);
     if (status != MLFF_OK) return status;
+    for (size_t k = 0; k < n; k++) differences[k] = fabs(differences[k]);
     base_sort(differences, n);
     *error_out = n > 0 ? differences[n / 2] : NAN;
     return MLFF_OK;
