@@ -51,7 +51,7 @@ static void free_calculators(calculators *c)
     mlff_model_destroy(c->repelling);
 }
 
-// Molecules of ethanol, in a cell through whose sides bonds may go; the hydrogen atom 8 moves along its bond to `ratio` of the sum of covalent radii.
+// An ethanol molecule whose nearest two atoms are pressed to `ratio` of the sum of their covalent radii; in a cell, wrapped through its sides.
 static mlff_system *pressed_ethanol(double ratio, bool in_cell, uint64_t seed)
 {
     mlff_system *system;
@@ -139,6 +139,15 @@ static void test_forces(void **state)
     free_calculators(&c);
 }
 
+// Five pressed molecules and fifteen others.
+static mlff_dataset *twenty(const calculators *c)
+{
+    mlff_dataset *data;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 20; k++) add_labelled(data, c->of_plain, pressed_ethanol(k < 5 ? 0.7 : 0.9, false, (uint64_t)k));
+    return data;
+}
+
 static int64_t count_made(const mlff_dataset *data, const mlff_model *model, double part)
 {
     mlff_dataset *nearer;
@@ -154,9 +163,7 @@ static void test_choice(void **state)
 {
     (void)state;
     calculators c = make_calculators();
-    mlff_dataset *data;
-    assert_ok(mlff_dataset_create(&data));
-    for (int k = 0; k < 20; k++) add_labelled(data, c.of_plain, pressed_ethanol(k < 5 ? 0.7 : 0.9, false, (uint64_t)k));
+    mlff_dataset *data = twenty(&c);
     assert_int_equal(count_made(data, c.repelling, 1), 10); // two of each
     assert_int_equal(count_made(data, c.repelling, 0.35), 7);
     assert_int_equal(count_made(data, c.repelling, 0.04), 0);
@@ -198,9 +205,7 @@ static void test_trainer(void **state)
 {
     (void)state;
     calculators c = make_calculators();
-    mlff_dataset *data;
-    assert_ok(mlff_dataset_create(&data));
-    for (int k = 0; k < 20; k++) add_labelled(data, c.of_plain, pressed_ethanol(k < 5 ? 0.7 : 0.9, false, (uint64_t)k));
+    mlff_dataset *data = twenty(&c);
     for (int with = 0; with < 2; with++) {
         mlff_trainer_options options = mlff_trainer_options_default();
         mlff_trainer *trainer;

@@ -40,16 +40,16 @@ mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[
     return status == MLFF_OK ? copy_model(model, shifts, model_out) : status;
 }
 
-enum { JUDGED = 500 };
+enum { SETTLED_BY = 500, JUDGED_BY = 100 }; // structures at most
 
-// Labelled energies of at most JUDGED structures, spread over all, without the model's, ascending, eV/atom; infinite where the model's is no
+// Labelled energies of at most n_most structures, spread over all, without the model's, ascending, eV/atom; infinite where the model's is no
 // number.
 static mlff_status energy_differences(const mlff_model *model, const mlff_dataset *labels, const mlff_evaluator_options *options,
-                                      double differences[JUDGED], size_t *n_out)
+                                      size_t n_most, double *differences, size_t *n_out)
 {
     mlff_status status = MLFF_OK;
     mlff_evaluator *evaluator = NULL;
-    const size_t n = labels->n_frames, n_judged = n < JUDGED ? n : JUDGED;
+    const size_t n = labels->n_frames, n_judged = n < n_most ? n : n_most;
     size_t n_energies = 0;
     MLFF_TRY(mlff_evaluator_create(model, options, &evaluator));
     evaluator_expect_magnitudes(evaluator, true);
@@ -76,11 +76,11 @@ done:
 // atoms are pressed together is off by any amount in a few structures.
 static mlff_status energy_error(const mlff_model *model, const mlff_dataset *labels, int n_threads, double *error_out)
 {
-    double differences[JUDGED];
+    double differences[JUDGED_BY];
     size_t n;
     mlff_evaluator_options options = mlff_evaluator_options_default();
     options.n_threads = n_threads;
-    const mlff_status status = energy_differences(model, labels, &options, differences, &n);
+    const mlff_status status = energy_differences(model, labels, &options, JUDGED_BY, differences, &n);
     if (status != MLFF_OK) return status;
     for (size_t k = 0; k < n; k++) differences[k] = fabs(differences[k]);
     base_sort(differences, n);
@@ -92,10 +92,10 @@ mlff_status student_settle_energies(mlff_model **model, const mlff_dataset *labe
                                     mlff_training_errors *errors)
 {
     mlff_status status = MLFF_OK;
-    double differences[JUDGED], shifts[MLFF_MAX_ATOMIC_NUMBER + 1], absolute = 0, square = 0;
+    double differences[SETTLED_BY], shifts[MLFF_MAX_ATOMIC_NUMBER + 1], absolute = 0, square = 0;
     size_t n;
     mlff_model *settled = NULL;
-    MLFF_TRY(energy_differences(*model, labels, options, differences, &n));
+    MLFF_TRY(energy_differences(*model, labels, options, SETTLED_BY, differences, &n));
     if (n == 0 || !isfinite(differences[0]) || !isfinite(differences[n - 1])) goto done;
     const double shift = differences[n / 2];
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) shifts[z] = (*model)->known[z] ? (*model)->offset[z] + shift : 0;
