@@ -124,7 +124,8 @@ typedef struct mlff_distill_config {
     /* student */
     int n_features, n_layers, n_radial; /* 64, 2, 20 */
     double cutoff_angstrom;             /* 5 */
-    /* Onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; 0: none; 0.7. Of `labels` (1): where a tenth of the structures have closer atoms, and at most this. */
+    /* Onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; 0: none; 0.7. Of `labels` (1): where a tenth of the
+     * structures have closer atoms, and at most this. */
     double core_repulsion;
     /* training */
     int batch_size; /* 8 */

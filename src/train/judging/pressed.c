@@ -10,7 +10,6 @@
 #include "train/teachers/teacher.h"
 #include "verdict.h"
 
-#define PRESSED_TO 0.6  // of the sum of covalent radii
 #define MOST_WRONG 10.0 // %
 // K. Bonds vary by 0.02 Å, as they do at 300 K. Independent displacements at 300 K would press some of many bonds too: of boxes of 999 atoms
 // nine tenths were wrong where of molecules a third is.
@@ -64,7 +63,7 @@ static mlff_status fill(const verdict_run *run, const pressed_pairs *pairs, int 
         block->labels[block->n++] = (mlff_label){0};
         MLFF_TRY(sample_closest_pair(system, &closest));
         block->closest[block->n - 1] = closest.ratio < pressed.ratio ? closest : pressed;
-        if (pressed.a >= 0 && closest.ratio >= PRESSED_TO) continue;
+        if (pressed.a >= 0 && closest.ratio >= VERDICT_PRESSED_TO) continue;
         mlff_system_destroy(block->systems[--block->n]);
     }
 done:
@@ -191,7 +190,7 @@ static void tell(mlff_bar *bar, const pressed_tally *tally, const analysis_inter
     verdict_say(bar,
                 "%d of %d structure%s with two atoms pressed to %g of their covalent distance %s wrong (%.1f to %.1f %%%s); "
                 "worst: %s, %s where the teacher has %.3g%s",
-                tally->n_wrong, tally->n, base_plural(tally->n), PRESSED_TO, tally->n_wrong == 1 ? "is" : "are",
+                tally->n_wrong, tally->n, base_plural(tally->n), VERDICT_PRESSED_TO, tally->n_wrong == 1 ? "is" : "are",
                 100 * interval->low, 100 * interval->high,
                 bar->state == MLFF_BAR_NOT_MEASURED ? ": too few to tell, more decide" : "", tally->atoms, error, tally->largest,
                 others);
@@ -211,14 +210,14 @@ static void tell_why_not(const verdict_run *run, mlff_bar *bar, const pressed_ta
         verdict_say(bar,
                     "no structure with two atoms pressed together: no atoms are within 6 Å, or others are nearer than %g of "
                     "their covalent distance to begin with; name a relaxed system",
-                    PRESSED_TO);
+                    VERDICT_PRESSED_TO);
 }
 
 mlff_status verdict_pressed(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
-    pressed_pairs pairs = {.closest = PRESSED_TO, .kelvin = DISPLACED_AT, .seed = o->seed};
+    pressed_pairs pairs = {.closest = VERDICT_PRESSED_TO, .kelvin = DISPLACED_AT, .seed = o->seed};
     pressed_block block = {0};
     pressed_tally tally = {0};
     analysis_interval interval = {0, 1};

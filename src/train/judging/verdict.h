@@ -12,6 +12,8 @@ enum { VERDICT_RUNS = 8 }; /* of the comparison with the teacher, by both togeth
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
 #define VERDICT_STRAINED 20.0
+/* Part of the sum of covalent radii to which the bar `pressed` presses two atoms. */
+#define VERDICT_PRESSED_TO 0.6
 /* The largest component of the labelled forces, eV/Å; 0 without. */
 double verdict_largest_force(const mlff_system *system);
 

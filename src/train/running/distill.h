@@ -10,9 +10,6 @@
 
 enum { DISTILL_TEXT_BYTES = 16384, DISTILL_DIFFERENCE_BYTES = 200, DISTILL_MAX_COMMITTEE = 8 };
 /* Structures to be labelled, and labelled ones that are there: of fewer, a tenth tests nothing. */
-/* Structures with atoms nearer than this part of the sum of their covalent radii are not labelled: teachers may fail there, and the verdict's
- * bar `pressed` ends there. */
-#define DISTILL_CLOSEST 0.6
 enum { DISTILL_FEWEST_SAMPLES = 20, DISTILL_FEWEST_LABELS = 50 };
 
 /* The files of a run's folder that there is one of, without those of trainings (distill_students.c). */

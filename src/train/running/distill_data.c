@@ -39,7 +39,7 @@ mlff_status distill_sample(distill *d, distill_file file, distill_file recorded,
     options.temperatures[1] = sqrt(c->lowest_kelvin * c->highest_kelvin);
     options.temperatures[2] = c->highest_kelvin;
     options.seed = seed;
-    options.closest = DISTILL_CLOSEST;
+    options.closest = VERDICT_PRESSED_TO; // nearer, teachers may fail
     options.callback = while_sampling;
     options.context = d;
     MLFF_TRY(mlff_samples_create(&made));

@@ -11,6 +11,7 @@
 
 #include "distill.h"
 #include "train/fitting/train_record.h"
+#include "train/judging/verdict.h"
 #include "train/sampling/samples.h"
 
 #define STILL_FALLING 0.95      // of the round before: above it the deviation no longer falls
@@ -162,7 +163,7 @@ static mlff_explore_options options_of(distill *d, int k)
     options.duration_fs = 2000;
     const double frames = options.n_temperatures * options.duration_fs / options.interval_fs;
     options.n_trajectories = (int)fmax(4, ceil(10 * (double)options.n_samples / frames));
-    options.closest = DISTILL_CLOSEST;
+    options.closest = VERDICT_PRESSED_TO;
     options.seed = c->seed + 100 * (uint64_t)k;
     options.callback = while_exploring;
     options.context = d;
