@@ -23,6 +23,8 @@ MLFF_API double mlff_element_mass(int atomic_number);
 
 /* ---- system ---------------------------------------------------------------------------------- */
 
+enum { MLFF_CONFIG_TYPE_BYTES = 24 };
+
 /* Atoms. Made by mlff_system_create(), a reader or a builder; fields may be changed by the caller, array
  * lengths may not. Arrays are the system's own and released by mlff_system_destroy(). */
 typedef struct mlff_system {
@@ -44,6 +46,8 @@ typedef struct mlff_system {
 
     int64_t group;  /* trajectory that the frame belongs to, >= 0 ("group" in extended XYZ); -1 where not given */
     double time_fs; /* of the frame in its trajectory ("time_fs" in extended XYZ); NaN where not given */
+    /* How the structure was made, as "md 300 K" ("config_type" in extended XYZ, cut to 23 bytes); empty where not given. */
+    char config_type[MLFF_CONFIG_TYPE_BYTES];
 } mlff_system;
 
 /* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */

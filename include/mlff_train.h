@@ -100,7 +100,7 @@ MLFF_API int64_t mlff_dataset_units(const mlff_dataset *dataset);
 MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index, mlff_system **system_out);
 
 /* Splits by group (mlff_system's `group`: frames of one trajectory), never by frame, since neighbors in time are near copies:
- * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures and become *validation_out; the
+ * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures, and of those of each config_type, and become *validation_out; the
  * rest becomes *training_out. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
  * alone. The last group of an element stays in training, if any other can be held back. Both are copies. Fails with
  * MLFF_ERR_USAGE for another fraction, fewer than two structures or one Hessian probe alone, MLFF_ERR_MEMORY. */

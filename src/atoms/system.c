@@ -78,6 +78,7 @@ mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out
     copy->spin = system->spin;
     copy->group = system->group;
     copy->time_fs = system->time_fs;
+    memcpy(copy->config_type, system->config_type, sizeof copy->config_type);
     copy->label_energy = system->label_energy;
     memcpy(copy->label_stress, system->label_stress, sizeof copy->label_stress);
     MLFF_TRY(copy_optional(system, 1, copy));

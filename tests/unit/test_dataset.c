@@ -178,7 +178,9 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-#define GOOD_FRAME "2\nProperties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 group=7\nH 0 0 0 0 0 1\nH 0 0 0.8 0 0 -1\n"
+#define GOOD_FRAME                                                                                                               \
+    "2\nProperties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 group=7 config_type=\"md 300 K of a long name\"\nH 0 0 0 0 0 "     \
+    "1\nH 0 0 0.8 0 0 -1\n"
 
 static void test_files(void **state)
 {
@@ -193,6 +195,7 @@ static void test_files(void **state)
     assert_int_equal(mlff_dataset_size(data), 2);
     assert_ok(mlff_dataset_get(data, 0, &out));
     assert_true(out->label_energy == -1.5 && out->label_forces[2] == 1 && out->group == 7);
+    assert_string_equal(out->config_type, "md 300 K of a long name"); // 23 bytes
     mlff_system_destroy(out);
     // A bad frame leaves the dataset as it was.
     write_file(path, GOOD_FRAME "1\nenergy=-1 charge=1 Properties=species:S:1:pos:R:3\nH 0 0 0\n");

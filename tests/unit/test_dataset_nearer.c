@@ -2,8 +2,10 @@
 // Structures that a training adds, with two atoms nearer than in any label: which ones, and that their forces are those of the energy that
 // dataset_nearer.c defines.
 #include <math.h>
+#include <string.h>
 
 #include "atoms/elements/covalent.h"
+#include "atoms/zbl.h"
 #include "support.h"
 #include "train/data/dataset.h"
 #include "train/sampling/sample_geometry.h"
@@ -112,7 +114,7 @@ static void test_forces(void **state)
         const double radii = covalent_radius(from->species[pair.a]) + covalent_radius(from->species[pair.b]);
         add_labelled(data, c.of_plain, from);
         assert_ok(dataset_make_nearer(data, c.repelling, 2, 1, 11, nearer));
-        assert_int_equal(nearer->n_frames, 2);
+        assert_true(nearer->n_frames >= 2); // then others, of elements without pressed atoms
         for (size_t k = 0; k < 2; k++) {
             mlff_system *made = nearer->frames[k].system;
             sample_contact now;
@@ -139,6 +141,79 @@ static void test_forces(void **state)
     free_calculators(&c);
 }
 
+// The frame of the data from which `made` comes: all atoms but one, *moved, are at their places.
+static const mlff_system *origin_of(const mlff_dataset *data, const mlff_system *made, int *moved)
+{
+    for (size_t f = 0; f < data->n_frames; f++) {
+        const mlff_system *from = data->frames[f].system;
+        int n = 0;
+        for (int a = 0; a < 9; a++)
+            if (memcmp(from->positions + 3 * a, made->positions + 3 * a, 3 * sizeof(double)) != 0) n++, *moved = a;
+        if (n == 1) return from;
+    }
+    fail_msg("a structure of no frame");
+    return NULL;
+}
+
+// The atom towards which `moved` went, and its distance before in *before.
+static int partner_of(const mlff_system *from, const mlff_system *made, int moved, double *before)
+{
+    int partner = -1;
+    for (int i = 0; i < 9; i++) {
+        double d[3], u[3], square = 0, along = 0, rest = 0;
+        for (int c = 0; c < 3; c++) {
+            u[c] = from->positions[3 * moved + c] - from->positions[3 * i + c];
+            d[c] = made->positions[3 * moved + c] - from->positions[3 * moved + c];
+            square += u[c] * u[c], along += u[c] * d[c], rest += d[c] * d[c];
+        }
+        if (i == moved || !(along < 0) || rest - along * along / square > 1e-12) continue;
+        partner = i, *before = sqrt(square);
+    }
+    assert_true(partner >= 0);
+    return partner;
+}
+
+// Of labels without pressed atoms: E(x with the atom moved back) + V(r), V ending at the labelled distance; only of pairs that are pushed apart.
+static void test_unpressed(void **state)
+{
+    (void)state;
+    calculators c = make_calculators();
+    mlff_dataset *data, *nearer;
+    assert_ok(mlff_dataset_create(&data));
+    assert_ok(mlff_dataset_create(&nearer));
+    for (int k = 0; k < 30; k++) add_labelled(data, c.of_plain, pressed_ethanol(0.85, false, (uint64_t)k));
+    assert_ok(dataset_make_nearer(data, c.repelling, 1, 1, 11, nearer));
+    if (!(nearer->n_frames >= 10 && nearer->n_frames <= 5 * 20)) fail_msg("%zu structures", nearer->n_frames);
+    for (size_t k = 0; k < nearer->n_frames; k++) {
+        const mlff_system *made = nearer->frames[k].system;
+        int moved = -1;
+        double before = 0, slope, r = 0, along = 0, scale = 1;
+        const mlff_system *from = origin_of(data, made, &moved);
+        const int partner = partner_of(from, made, moved, &before);
+        double u[3];
+        for (int x = 0; x < 3; x++) {
+            u[x] = made->positions[3 * moved + x] - made->positions[3 * partner + x];
+            r += u[x] * u[x];
+        }
+        r = sqrt(r);
+        for (int x = 0; x < 3; x++) along += u[x] / r * from->label_forces[3 * moved + x];
+        const double radii = covalent_radius(made->species[moved]) + covalent_radius(made->species[partner]);
+        assert_true(along > 0 && r < before && r >= 0.2 * radii && made->species[moved] <= made->species[partner]);
+        zbl_pair(made->species[moved], made->species[partner], before, r, &slope);
+        for (int a = 0; a < 27; a++) scale = fmax(scale, fabs(made->label_forces[a]));
+        for (int a = 0; a < 27; a++) {
+            const double push = slope * u[a % 3] / r;
+            const double expected = from->label_forces[a] - (a / 3 == moved ? push : 0) + (a / 3 == partner ? push : 0);
+            if (!(fabs(made->label_forces[a] - expected) <= 1e-9 * scale)) // rounding of r
+                fail_msg("structure %zu, component %d: %.12g, expected %.12g", k, a, made->label_forces[a], expected);
+        }
+        assert_true(isnan(made->label_energy) && nearer->frames[k].weight == 0.1 * 2);
+    }
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(nearer);
+    free_calculators(&c);
+}
+
 // Five pressed molecules and fifteen others.
 static mlff_dataset *twenty(const calculators *c)
 {
@@ -148,12 +223,24 @@ static mlff_dataset *twenty(const calculators *c)
     return data;
 }
 
+// How many are made of pressed atoms: two at 0.76 or less, which were the nearest.
 static int64_t count_made(const mlff_dataset *data, const mlff_model *model, double part)
 {
     mlff_dataset *nearer;
+    int64_t n = 0;
     assert_ok(mlff_dataset_create(&nearer));
     assert_ok(dataset_make_nearer(data, model, part, 2, 3, nearer));
-    const int64_t n = mlff_dataset_size(nearer);
+    for (size_t k = 0; k < nearer->n_frames; k++) {
+        const mlff_system *made = nearer->frames[k].system;
+        int moved = -1;
+        double before;
+        sample_contact closest;
+        const mlff_system *from = origin_of(data, made, &moved);
+        const int partner = partner_of(from, made, moved, &before);
+        assert_ok(sample_closest_pair(from, &closest));
+        n +=
+            closest.ratio <= 0.76 && (moved == closest.a || moved == closest.b) && (partner == closest.a || partner == closest.b);
+    }
     mlff_dataset_destroy(nearer);
     return n;
 }
@@ -230,10 +317,8 @@ static void test_trainer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forces),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_trainer),
+        cmocka_unit_test(test_forces),  cmocka_unit_test(test_unpressed), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_trainer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,81 @@ static void test_split_keeps_elements(void **state)
     }
 }
 
+// Adds n structures as group `group` of this type, whose energy is the group.
+static void add_group(mlff_dataset *data, int n, int group, const char *type)
+{
+    for (int k = 0; k < n; k++) {
+        mlff_system *system = molecule("h2o");
+        system->label_energy = group;
+        system->group = group;
+        snprintf(system->config_type, sizeof system->config_type, "%s", type);
+        assert_ok(mlff_dataset_add(data, system, NULL));
+        mlff_system_destroy(system);
+    }
+}
+
+// Each type is held out in its share, though a trajectory is more than that; of trajectories alone not only the one that is short.
+static void test_split_by_type(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"md 1000 K", "md 300 K", "md 548 K"};
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        mlff_dataset *typed, *plain, *parts[2];
+        int n[3] = {0}, n_others = 0;
+        assert_ok(mlff_dataset_create(&typed));
+        assert_ok(mlff_dataset_create(&plain));
+        for (int g = 0; g < 24; g++) add_group(typed, 30, g, types[g % 3]);
+        for (int g = 24; g < 624; g++) add_group(typed, 1, g, "modes 300 K");
+        assert_ok(mlff_dataset_split(typed, 0.1, seed, &parts[0], &parts[1]));
+        for (size_t f = 0; f < parts[1]->n_frames; f++) {
+            const int group = (int)parts[1]->frames[f].system->group;
+            if (group < 24)
+                n[group % 3]++;
+            else
+                n_others++;
+        }
+        if (!(n[0] == 30 && n[1] == 30 && n[2] <= 30)) fail_msg("%d, %d and %d of 240 each", n[0], n[1], n[2]);
+        assert_true(n_others >= 40 && n[0] + n[1] + n[2] + n_others >= 131 && parts[1]->n_frames <= 133);
+        for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]);
+        for (int g = 0; g < 9; g++) add_group(plain, g < 8 ? 50 : 1, g, "");
+        assert_ok(mlff_dataset_split(plain, 0.1, seed, &parts[0], &parts[1]));
+        assert_true(parts[1]->n_frames >= 50 && parts[1]->n_frames <= 51);
+        for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]);
+        mlff_dataset_destroy(typed);
+        mlff_dataset_destroy(plain);
+    }
+}
+
+// An atom alone, whose energy no other structure tells, is never held out; an atom in a cell is a structure as others.
+static void test_split_keeps_atoms(void **state)
+{
+    (void)state;
+    mlff_dataset *data;
+    int n_cells = 0;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 40; k++) {
+        mlff_system *system;
+        assert_ok(mlff_system_create(1, &system));
+        system->species[0] = 13;
+        system->label_energy = k;
+        system->group = k;
+        for (int c = 0; k < 20 && c < 3; c++) system->cell[4 * c] = 4, system->periodic[c] = 1;
+        assert_ok(mlff_dataset_add(data, system, NULL));
+        mlff_system_destroy(system);
+    }
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        mlff_dataset *parts[2];
+        assert_ok(mlff_dataset_split(data, 0.1, seed, &parts[0], &parts[1]));
+        for (size_t f = 0; f < parts[1]->n_frames; f++) {
+            assert_true(parts[1]->frames[f].system->periodic[0]);
+            n_cells++;
+        }
+        for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]);
+    }
+    assert_int_equal(n_cells, 20 * 4);
+    mlff_dataset_destroy(data);
+}
+
 // Some of many structures, the same ones for the same seed, in their order, a probe as a whole.
 static void test_choice(void **state)
 {
@@ -174,8 +249,12 @@ static void test_map_closed_twice(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements), cmocka_unit_test(test_choice),
-                                       cmocka_unit_test(test_outliers), cmocka_unit_test(test_far),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements),
+                                       cmocka_unit_test(test_split_by_type),
+                                       cmocka_unit_test(test_split_keeps_atoms),
+                                       cmocka_unit_test(test_choice),
+                                       cmocka_unit_test(test_outliers),
+                                       cmocka_unit_test(test_far),
                                        cmocka_unit_test(test_map_closed_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

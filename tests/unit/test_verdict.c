@@ -184,6 +184,36 @@ static void test_probes(void **state)
     mlff_dataset_destroy(data);
 }
 
+// Of a test with trajectories they alone are judged: here the other structures have wrong labels.
+static void test_dynamics_alone(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"md 300 K", "modes 300 K", "student 1000 K", "alarm 300 K"};
+    mlff_dataset *data;
+    mlff_verdict_options options = met_limits();
+    options.min_speed = 0;
+    for (int with = 0; with < 2; with++) {
+        assert_ok(mlff_dataset_create(&data));
+        for (int k = 0; k < 20; k++) {
+            mlff_system *system;
+            double forces[9];
+            assert_ok(mlff_dataset_get(test, k, &system));
+            for (int c = 0; c < 9; c++) forces[c] = system->label_forces[c] + (k % 2);
+            snprintf(system->config_type, sizeof system->config_type, "%s", with ? types[k % 4] : "");
+            assert_ok(
+                mlff_dataset_add(data, system, &(mlff_labels){.energy = system->label_energy, .forces = forces, .weight = 1}));
+            mlff_system_destroy(system);
+        }
+        mlff_verdict *verdict = judge(student, NULL, data, &options);
+        const mlff_bar *bar = find_bar(verdict, "error.forces");
+        assert_int_equal(bar->state, with ? MLFF_BAR_PASSED : MLFF_BAR_FAILED);
+        assert_int_equal(strstr(bar->text, "structures of dynamics") != NULL, with);
+        assert_int_equal(strstr(bar->text, "displaced structures: ") != NULL, with);
+        mlff_verdict_destroy(verdict);
+        mlff_dataset_destroy(data);
+    }
+}
+
 // Runs of 12 samples, and of one, are too short for a spectrum: told with what is needed, which then is enough.
 static void test_short_comparisons(void **state)
 {
@@ -387,7 +417,7 @@ int main(void)
         cmocka_unit_test(test_no_teacher),        cmocka_unit_test(test_shifted_labels),
         cmocka_unit_test(test_random_weights),    cmocka_unit_test(test_baseline),
         cmocka_unit_test(test_systems),           cmocka_unit_test(test_length_of_a_run),
-        cmocka_unit_test(test_few_structures),
+        cmocka_unit_test(test_few_structures),    cmocka_unit_test(test_dynamics_alone),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -45,6 +45,8 @@ class System:
         system = s.mlff_system.from_address(self.address)
         system.label_energy = float("nan")
         system.group = number
+        if isinstance(kind := atoms.info.get("config_type"), str):
+            system.config_type = kind.encode()[:23].decode(errors="ignore").encode()
         if charge := charge_of_atoms(atoms):
             system.charge = charge
 
@@ -67,6 +69,8 @@ def atoms_from_system(address: int) -> Atoms:
     atoms = Atoms(numbers, doubles(system.positions, (n, 3)).copy(), cell=cell, pbc=[bool(flag) for flag in system.periodic])
     if system.group >= 0:
         atoms.info["group"] = int(system.group)
+    if system.config_type:
+        atoms.info["config_type"] = system.config_type.decode(errors="replace")
     for name, value in (("charge", system.charge), ("spin", system.spin)):
         if not np.isnan(value):
             atoms.info[name] = float(value)

@@ -49,6 +49,7 @@ class mlff_system(Structure):
         ("label_stress", c_double * 6),
         ("group", c_int64),
         ("time_fs", c_double),
+        ("config_type", c_char * 24),
     ]
 
 

@@ -35,6 +35,7 @@ typedef struct extxyz_header {
     unsigned char periodic[3];
     double energy, free_energy, charge, spin; /* energy: the label, which is free_energy where there is one */
     int64_t group;
+    char config_type[MLFF_CONFIG_TYPE_BYTES];
     double time_fs;
     double stress[6], virial[6];
     const char *unreadable; /* a known key whose value is not what it should be */

@@ -263,6 +263,9 @@ static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_head
         readable = head->has_periodic = parse_periodic(value, head->periodic);
     } else if (strcmp(key, "group") == 0) {
         head->group = parse_group(value);
+    } else if (strcmp(key, "config_type") == 0) {
+        snprintf(head->config_type, sizeof head->config_type, "%s", value);
+        head->config_type[base_whole_length(head->config_type, sizeof head->config_type)] = 0;
     } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
         head->other_energy = key;
     } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial")) {

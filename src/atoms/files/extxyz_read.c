@@ -69,6 +69,7 @@ static void take_header(mlff_reader *reader, const extxyz_header *head, mlff_sys
     system->spin = head->spin;
     system->group = head->group;
     system->time_fs = head->time_fs;
+    memcpy(system->config_type, head->config_type, sizeof system->config_type);
     system->label_energy = head->energy;
     if (!isnan(head->stress[0])) {
         memcpy(system->label_stress, head->stress, sizeof system->label_stress);

@@ -292,8 +292,7 @@ static void tell_nearer(const training *run, const mlff_trainer *trainer)
 {
     const int64_t n = mlff_trainer_n_nearer(trainer);
     if (n > 0 && !run->to_json)
-        printf("%" PRId64 " structure%s added: copies of labelled ones whose two nearest atoms are moved nearer\n", n,
-               base_plural(n));
+        printf("%" PRId64 " structure%s added: copies of labelled ones in which two atoms are moved nearer\n", n, base_plural(n));
 }
 
 // ---- the run --------------------------------------------------------------------------------------------------------

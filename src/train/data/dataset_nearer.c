@@ -12,6 +12,14 @@
 //
 //   F_j = P f_j - V'(r) u,     F_i = f_i + f_j - F_j,     F_k = f_k of the other atoms.
 //
+// Labels of dynamics have no pressed atoms. Of two elements whose atoms no label has as near, the structures with the nearest ones are taken,
+// j is moved towards i by d, and the energy is defined as
+//
+//   E(x) = E(x with j moved back by d) + V(r)
+//
+// with V the repulsion that ends at r_c, where both parts are continuous with the label: F_j = f_j - V'(r) u, F_i = f_i + V'(r) u. Only what
+// pushes the two apart (f_j u > 0) is carried on.
+//
 // These structures have no energy: in one so high an error of some meV/atom would count as much as all others do.
 #include <math.h>
 #include <stdlib.h>
@@ -24,10 +32,14 @@
 #include "model/model.h"
 #include "train/sampling/sample_geometry.h"
 
-#define PRESSED 0.76       // of the sum of covalent radii: hardly a bond at 1000 K is as short
-#define NEAREST 0.2        // the same, of the structures that are made
-#define LARGEST_FORCE 60.0 // eV/Å, of a component: beyond it a teacher may fail
+#define PRESSED 0.76         // of the sum of covalent radii: hardly a bond at 1000 K is as short
+#define NEAREST 0.2          // the same, of the structures that are made
+#define LARGEST_FORCE 60.0   // eV/Å, of a component: beyond it a teacher may fail
+#define FARTHEST 3.0         // Å: pairs of elements that no label has nearer are not moved
+#define WEIGHT_UNPRESSED 0.1 // of the structure that it comes from
+#define PART_UNPRESSED 2     // times the part of pressed ones, for all pairs of elements together
 enum { MOST_COPIES = 2, STREAM_NEARER = 0x6e656172 };
+enum { MOST_ELEMENTS = 12, MOST_KINDS = MOST_ELEMENTS * (MOST_ELEMENTS + 1) / 2, NEAREST_KEPT = 20 };
 
 typedef struct search {
     const mlff_dataset *data;
@@ -101,6 +113,147 @@ static bool move_nearer(const mlff_model *model, mlff_system *copy, const sample
     return true;
 }
 
+// ---- pairs of elements of which no label has pressed atoms
+
+// The nearest two atoms of a pair of elements in one structure.
+typedef struct contact {
+    double distance; // Å
+    size_t frame;
+    int i, j;
+} contact;
+
+// Of each pair of elements the structures with the nearest atoms, the nearest first, one contact of each structure.
+typedef struct contacts {
+    contact nearest[MOST_KINDS][NEAREST_KEPT];
+    int n[MOST_KINDS];
+} contacts;
+
+typedef struct kind_search {
+    const mlff_dataset *data;
+    int element[MLFF_MAX_ATOMIC_NUMBER + 1]; // its number among those of the data; -1: not one of them
+    contacts *found;                         // [threads]
+} kind_search;
+
+static int kind_of(int a, int b)
+{
+    const int low = a < b ? a : b, high = a < b ? b : a;
+    return high * (high + 1) / 2 + low;
+}
+
+static bool is_nearer(const contact *a, const contact *b)
+{
+    return a->distance != b->distance ? a->distance < b->distance : a->frame < b->frame;
+}
+
+static void keep_contact(contacts *found, int kind, const contact *one)
+{
+    contact *list = found->nearest[kind];
+    int k = found->n[kind];
+    if (k == NEAREST_KEPT && !is_nearer(one, &list[k - 1])) return;
+    if (k == NEAREST_KEPT)
+        k--;
+    else
+        found->n[kind]++;
+    for (; k > 0 && is_nearer(one, &list[k - 1]); k--) list[k] = list[k - 1];
+    list[k] = *one;
+}
+
+static void find_contacts(void *context, const team_member *member)
+{
+    const kind_search *s = context;
+    contacts *found = &s->found[member->thread];
+    for (size_t f = (size_t)member->thread; f < s->data->n_frames; f += (size_t)member->n) {
+        const mlff_system *system = s->data->frames[f].system;
+        contact nearest[MOST_KINDS];
+        atoms_images images;
+        if (!can_be_used(s->data, f)) continue;
+        for (int k = 0; k < MOST_KINDS; k++) nearest[k].distance = FARTHEST;
+        atoms_images_make(system, &images);
+        for (int j = 1; j < system->n_atoms; j++)
+            for (int i = 0; i < j; i++) {
+                const int a = s->element[system->species[i]], b = s->element[system->species[j]];
+                if (a < 0 || b < 0) continue;
+                double v[3];
+                vector_between(system, &images, i, j, v);
+                const double distance = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+                contact *least = &nearest[kind_of(a, b)];
+                if (distance < least->distance) *least = (contact){.distance = distance, .frame = f, .i = i, .j = j};
+            }
+        for (int k = 0; k < MOST_KINDS; k++)
+            if (nearest[k].distance < FARTHEST) keep_contact(found, k, &nearest[k]);
+    }
+}
+
+// A structure of the contact's one, whose atoms of the pair are at `r`; none where they attract or another atom is in the way.
+static mlff_status add_repelling(const mlff_dataset *data, const contact *c, double r, mlff_dataset *to)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *system = NULL;
+    const dataset_frame *from = &data->frames[c->frame];
+    const bool first_is_lighter = from->system->species[c->i] < from->system->species[c->j];
+    const int i = first_is_lighter ? c->j : c->i, j = first_is_lighter ? c->i : c->j; // the lighter one moves
+    atoms_images images;
+    double u[3], slope, along = 0;
+    MLFF_TRY(mlff_system_copy(from->system, &system));
+    system->label_energy = system->label_stress[0] = NAN;
+    atoms_images_make(system, &images);
+    vector_between(system, &images, i, j, u);
+    double *f_i = system->label_forces + 3 * i, *f_j = system->label_forces + 3 * j;
+    for (int k = 0; k < 3; k++) u[k] /= c->distance, along += u[k] * f_j[k];
+    for (int k = 0; k < 3; k++) system->positions[3 * j + k] += (r - c->distance) * u[k];
+    if (!(along > 0) || !is_alone(system, &images, i, j, PRESSED)) goto done;
+    zbl_pair(system->species[i], system->species[j], c->distance, r, &slope);
+    for (int k = 0; k < 3; k++) {
+        f_j[k] -= slope * u[k];
+        f_i[k] += slope * u[k];
+    }
+    MLFF_TRY(dataset_add_copy(to, &(dataset_frame){.system = system, .weight = WEIGHT_UNPRESSED * from->weight}));
+done:
+    mlff_system_destroy(system);
+    return status;
+}
+
+static mlff_status add_unpressed(const mlff_dataset *data, const contacts *found, size_t n_wanted, uint64_t seed,
+                                 mlff_dataset *to)
+{
+    const size_t end = to->n_frames + n_wanted;
+    for (int k = 0; k < NEAREST_KEPT; k++)
+        for (int kind = 0; kind < MOST_KINDS; kind++) {
+            const contact *nearest = &found->nearest[kind][0], *one = &found->nearest[kind][k];
+            if (k >= found->n[kind] || to->n_frames == end) continue;
+            const mlff_system *system = data->frames[one->frame].system;
+            const double radii = covalent_radius(system->species[one->i]) + covalent_radius(system->species[one->j]);
+            if (nearest->distance <= PRESSED * radii) continue;
+            // Evenly over what lies below all labels: each tenth once, then again.
+            const double place = (k % 10 + base_random_uniform(seed, STREAM_NEARER + (uint64_t)k, (uint64_t)kind)) / 10;
+            const double r = NEAREST * radii + (nearest->distance - NEAREST * radii) * place;
+            const mlff_status status = add_repelling(data, one, r, to);
+            if (status != MLFF_OK) return status;
+        }
+    return MLFF_OK;
+}
+
+static mlff_status make_unpressed(const mlff_dataset *data, double part, int n_members, uint64_t seed, mlff_dataset *nearer)
+{
+    mlff_status status = MLFF_OK;
+    bool present[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+    kind_search s = {.data = data, .found = base_alloc((size_t)n_members, sizeof *s.found, "distances")};
+    int n_elements = 0;
+    if (!s.found) return MLFF_ERR_MEMORY;
+    dataset_find_elements(data, present);
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) s.element[z] = present[z] && n_elements < MOST_ELEMENTS ? n_elements++ : -1;
+    team_run(n_members, find_contacts, &s);
+    for (int t = 1; t < n_members; t++)
+        for (int kind = 0; kind < MOST_KINDS; kind++)
+            for (int k = 0; k < s.found[t].n[kind]; k++) keep_contact(&s.found[0], kind, &s.found[t].nearest[kind][k]);
+    MLFF_TRY(add_unpressed(data, &s.found[0], (size_t)(PART_UNPRESSED * part * (double)data->n_frames), seed, nearer));
+done:
+    base_free(s.found);
+    return status;
+}
+
+// ---- all of them
+
 static mlff_status add_nearer(const search *s, const mlff_model *model, size_t frame, uint64_t seed, int copy, mlff_dataset *to)
 {
     mlff_status status = MLFF_OK;
@@ -151,6 +304,7 @@ mlff_status dataset_make_nearer(const mlff_dataset *data, const mlff_model *mode
     for (int copy = 0; copy < MOST_COPIES; copy++)
         for (size_t k = 0; k < n && nearer->n_frames < n_wanted; k++)
             MLFF_TRY(add_nearer(&s, model, order[k], seed, copy, nearer));
+    MLFF_TRY(make_unpressed(data, part, n_members, seed, nearer));
 done:
     base_free(s.pressed);
     base_free(s.status);

@@ -2,6 +2,7 @@
 // dataset_split.c: a part of a dataset is held back for validation, by whole groups.
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dataset.h"
 
@@ -16,9 +17,11 @@ typedef struct place {
 // A group of structures and its rank in a random order.
 typedef struct split_group {
     int64_t key;
+    const char *type; // config_type of its first structure
     double rank;
     size_t n_frames;
     bool validation;
+    bool is_atom;         // a structure of one atom
     uint64_t elements[2]; // bit z: it has atoms of this element
 } split_group;
 
@@ -33,6 +36,13 @@ static int compare_ranks(const void *a, const void *b)
 {
     const split_group *x = a, *y = b;
     return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static int compare_types(const void *a, const void *b)
+{
+    const split_group *x = a, *y = b;
+    const int order = strcmp(x->type, y->type);
+    return order != 0 ? order : compare_ranks(a, b);
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -64,27 +74,34 @@ static bool has_element(const split_group *group, int z)
     return group->elements[z / 64] >> z % 64 & 1;
 }
 
-// Has every element of this group another one, of which `n_groups_of` are not held back? A model learns nothing of an element without.
+// Has every element of this group another one, of which `n_groups_of` are not held back? A model learns nothing of an element without, nor
+// from other structures of the energy of an atom alone.
 static bool may_leave(const split_group *group, const size_t *n_groups_of)
 {
+    if (group->is_atom) return false;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
         if (has_element(group, z) && n_groups_of[z] < 2) return false;
     return true;
 }
 
-// Groups in random order go to validation while they fit into the share and leave others of their elements; the smallest where none does.
-static void choose_groups(split_group *groups, size_t n_groups, size_t n_frames, double fraction)
+// Type by type, groups in random order go to validation while more than half of each is within the share of the types so far and they leave
+// others of their elements; the smallest where none does. Of groups that fit into the share as a whole, nine trajectories of which one is
+// short would always hold out the short one alone.
+static void choose_groups(split_group *groups, size_t n_groups, double fraction)
 {
-    const double share = fmax(1, fraction * (double)n_frames);
+    double share = 0;
     size_t taken = 0, smallest = 0, smallest_to_leave = n_groups, n_groups_of[MLFF_MAX_ATOMIC_NUMBER + 1] = {0};
-    qsort(groups, n_groups, sizeof *groups, compare_ranks);
+    qsort(groups, n_groups, sizeof *groups, compare_types);
     for (size_t g = 0; g < n_groups; g++)
         for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) n_groups_of[z] += has_element(&groups[g], z);
     for (size_t g = 0; g < n_groups; g++) {
+        if (g == 0 || strcmp(groups[g].type, groups[g - 1].type) != 0)
+            for (size_t k = g; k < n_groups && strcmp(groups[k].type, groups[g].type) == 0; k++)
+                share += fraction * (double)groups[k].n_frames;
         if (groups[g].n_frames < groups[smallest].n_frames) smallest = g;
         if (!may_leave(&groups[g], n_groups_of)) continue;
         if (smallest_to_leave == n_groups || groups[g].n_frames < groups[smallest_to_leave].n_frames) smallest_to_leave = g;
-        if ((double)(taken + groups[g].n_frames) > share) continue;
+        if ((double)taken + 0.5 * (double)groups[g].n_frames > share) continue;
         groups[g].validation = true;
         taken += groups[g].n_frames;
         for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) n_groups_of[z] -= has_element(&groups[g], z);
@@ -94,6 +111,8 @@ static void choose_groups(split_group *groups, size_t n_groups, size_t n_frames,
 
 static void note_elements(split_group *group, const mlff_system *system)
 {
+    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
+    group->is_atom = group->is_atom || (system->n_atoms == 1 && !periodic);
     for (int i = 0; i < system->n_atoms; i++) {
         const int z = system->species[i];
         group->elements[z / 64] |= UINT64_C(1) << z % 64;
@@ -132,7 +151,7 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
     qsort(places, n, sizeof *places, compare_places);
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || places[k].key != places[k - 1].key) {
-            groups[n_groups] = (split_group){.key = places[k].key};
+            groups[n_groups] = (split_group){.key = places[k].key, .type = dataset->frames[places[k].frame].system->config_type};
             groups[n_groups].rank = base_random_uniform(seed, STREAM_SPLIT, n_groups);
             n_groups++;
         }
@@ -140,7 +159,7 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
         note_elements(&groups[n_groups - 1], dataset->frames[places[k].frame].system);
     }
     if (n_groups < 2) MLFF_FAIL(MLFF_ERR_USAGE, "a dataset of one Hessian probe cannot be split");
-    choose_groups(groups, n_groups, n, fraction);
+    choose_groups(groups, n_groups, fraction);
     qsort(groups, n_groups, sizeof *groups, compare_keys);
     for (size_t k = 0, g = 0; k < n; k++) {
         while (groups[g].key != places[k].key) g++;

@@ -85,7 +85,8 @@ static shard_head make_head(const sample *s, const mlff_label *label)
     memcpy(head.cell, system->cell, sizeof head.cell);
     if (!failed) memcpy(head.stress, label->stress, sizeof head.stress);
     memcpy(head.periodic, system->periodic, sizeof system->periodic);
-    memcpy(head.origin, s->origin, sizeof head.origin);
+    if (system->config_type[0]) head.flags |= SHARD_TYPED;
+    memcpy(head.origin, system->config_type[0] ? system->config_type : s->origin, sizeof head.origin);
     return head;
 }
 
@@ -227,6 +228,7 @@ static mlff_status decode(const char *payload, size_t left, shard_label *label_o
         snprintf(label.problem, sizeof label.problem, "%.*s", (int)(left < 199 ? left : 199), payload);
     if (!whole) MLFF_FAIL(MLFF_ERR_FORMAT, "a label with impossible sizes");
     label.head.origin[sizeof label.head.origin - 1] = 0;
+    if (label.head.flags & SHARD_TYPED) memcpy(system->config_type, label.head.origin, sizeof system->config_type);
     MLFF_TRY(mlff_system_check(label.system, NULL));
     *label_out = label;
     label = (shard_label){0};

@@ -25,7 +25,8 @@ enum shard_flags {
     SHARD_MINUS = 16,
     SHARD_WEIGHT = 32,
     SHARD_MASSES = 64,
-    SHARD_FIXED = 128
+    SHARD_FIXED = 128,
+    SHARD_TYPED = 256 /* the origin is the structure's config_type */
 };
 
 typedef struct shard_head {

@@ -320,56 +320,126 @@ static mlff_status find_barrier(const verdict_run *run, mlff_system *system, con
     return MLFF_OK;
 }
 
+enum { MOST_PAIRS = 64, CORE_STRUCTURES = 16, LARGE_STRUCTURES = 4 };
+
+// Over all structures, of each pair of elements the lowest barrier, and the deepest fall behind it.
+typedef struct core_search {
+    int n_structures, n_pairs; // of elements
+    closest_pair pairs[MOST_PAIRS];
+    barrier lowest[MOST_PAIRS];
+    bool attracts[MOST_PAIRS]; // in any of them
+} core_search;
+
+static bool is_pressed(const mlff_system *system, const closest_pair *pair)
+{
+    return pair->distance <= 0.5 * (covalent_radius(system->species[pair->a]) + covalent_radius(system->species[pair->b]));
+}
+
+// The pairs are found in the order of the atoms, so that pair k is of the same elements in each structure.
+static mlff_status search_structure(const verdict_run *run, mlff_system *system, double *forces, core_search *s)
+{
+    closest_pair pairs[MOST_PAIRS];
+    const int n = find_closest(system, pairs, MOST_PAIRS);
+    if (s->n_structures == 0) {
+        s->n_pairs = n;
+        memcpy(s->pairs, pairs, sizeof pairs);
+    }
+    for (int k = 0; k < n; k++) {
+        barrier b;
+        if (is_pressed(system, &pairs[k])) continue;
+        const mlff_status status = find_barrier(run, system, &pairs[k], forces, &b);
+        if (status != MLFF_OK) return status;
+        const double depth = fmax(b.depth, s->n_structures > 0 ? s->lowest[k].depth : 0);
+        s->attracts[k] = s->attracts[k] || b.attract > 0;
+        if (s->n_structures == 0 || b.height < s->lowest[k].height) s->lowest[k] = b;
+        s->lowest[k].depth = depth;
+    }
+    s->n_structures++;
+    return MLFF_OK;
+}
+
+static mlff_status search_structures(const verdict_run *run, core_search *s)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options *o = &run->verdict->options;
+    const int n = run->start->n_atoms <= 128 ? CORE_STRUCTURES : LARGE_STRUCTURES;
+    mlff_system *system = NULL;
+    mlff_vibrator *vibrator = NULL;
+    double *forces = base_alloc(3 * (size_t)run->start->n_atoms, sizeof *forces, "forces");
+    const bool expected = run->evaluator && evaluator_expect_magnitudes(run->evaluator, true); // none: a field of the caller's
+    if (!forces) MLFF_TRY(MLFF_ERR_MEMORY);
+    MLFF_TRY(mlff_system_copy(run->start, &system));
+    for (int k = 0; k < n; k++) {
+        MLFF_TRY(verdict_tell(run, "compressed pairs", (double)k / n));
+        if (k == 1) {
+            status = mlff_vibrator_create(run->start, &vibrator);
+            if (status == MLFF_ERR_VALUE) break; // two atoms on one point
+            MLFF_TRY(status);
+        }
+        if (k > 0) MLFF_TRY(mlff_vibrator_displace(vibrator, o->hot_kelvin, o->seed + 3000 + (uint64_t)k, system));
+        status = search_structure(run, system, forces, s);
+        if (k == 0 || !verdict_of_structure(status)) MLFF_TRY(status);
+    }
+    status = MLFF_OK;
+done:
+    if (run->evaluator) evaluator_expect_magnitudes(run->evaluator, expected);
+    mlff_vibrator_destroy(vibrator);
+    mlff_system_destroy(system);
+    base_free(forces);
+    return status;
+}
+
+// The names of a pair's elements: "O-H".
+static const char *name_pair(const mlff_system *system, const closest_pair *pair, char name[16])
+{
+    snprintf(name, 16, "%s-%s", mlff_element_symbol(system->species[pair->a]), mlff_element_symbol(system->species[pair->b]));
+    return name;
+}
+
+static void tell_core(mlff_bar *bar, const mlff_system *system, const core_search *s, int lowest, int deepest)
+{
+    char where[80] = "", hole[120] = "", pair[16];
+    int n_repel = 0;
+    for (int k = 0; k < s->n_pairs; k++) n_repel += !s->attracts[k];
+    const barrier *low = &s->lowest[lowest];
+    const double depth = s->lowest[deepest].depth;
+    if (low->attract > 0) base_format(where, sizeof where, ", which attracts from %.2f Å on", low->attract);
+    if (isinf(depth))
+        base_format(hole, sizeof hole, "; closer, the energy of %s is not finite", name_pair(system, &s->pairs[deepest], pair));
+    else if (depth > 0)
+        base_format(hole, sizeof hole, "; closer, the energy of %s falls %.3g eV below the start",
+                    name_pair(system, &s->pairs[deepest], pair), depth);
+    verdict_say(bar,
+                "%d of %d pair%s of elements repel%s down to half the sum of their covalent radii in %d structure%s; lowest: "
+                "%s%s%s",
+                n_repel, s->n_pairs, base_plural(s->n_pairs), n_repel == 1 ? "s" : "", s->n_structures,
+                base_plural(s->n_structures), name_pair(system, &s->pairs[lowest], pair), where, hole);
+}
+
+// The system as it is, and displaced as at the high temperature: of one structure alone, the result would depend on which it is.
 mlff_status verdict_core(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
-    enum { MOST = 64 };
     const double least = 2; // eV: 46 kT at 500 K and 23 kT at 1000 K, 1e-3 passages a microsecond at 1e13 attempts a second
-    closest_pair pairs[MOST];
-    mlff_system *system = NULL;
-    double *forces = base_alloc(3 * (size_t)run->start->n_atoms, sizeof *forces, "forces");
-    int n_repel = 0, lowest = 0, deepest = 0, pressed = -1;
-    barrier barriers[MOST];
-    if (!forces) return MLFF_ERR_MEMORY;
-    const bool expected = run->evaluator && evaluator_expect_magnitudes(run->evaluator, true); // none: a field of the caller's
-    MLFF_TRY(verdict_tell(run, "compressed pairs", 0));
-    MLFF_TRY(mlff_system_copy(run->start, &system));
-    const int n = find_closest(system, pairs, MOST);
-    for (int k = 0; k < n; k++) {
-        MLFF_TRY(find_barrier(run, system, &pairs[k], forces, &barriers[k]));
-        n_repel += barriers[k].attract == 0;
-        if (barriers[k].height < barriers[lowest].height) lowest = k;
-        if (barriers[k].depth > barriers[deepest].depth) deepest = k;
-        const int *z = system->species;
-        if (pairs[k].distance <= 0.5 * (covalent_radius(z[pairs[k].a]) + covalent_radius(z[pairs[k].b]))) pressed = k;
+    core_search s = {0};
+    int lowest = 0, deepest = 0, pressed = -1;
+    char pair[16];
+    MLFF_TRY(search_structures(run, &s));
+    for (int k = 0; k < s.n_pairs; k++) {
+        if (s.lowest[k].height < s.lowest[lowest].height) lowest = k;
+        if (s.lowest[k].depth > s.lowest[deepest].depth) deepest = k;
+        if (is_pressed(run->start, &s.pairs[k])) pressed = k;
     }
-    mlff_bar *bar = verdict_add(run->verdict, "core", "eV", n && pressed < 0 ? barriers[lowest].height : NAN, NAN, least, 1);
-    if (n == 0) {
+    mlff_bar *bar =
+        verdict_add(run->verdict, "core", "eV", s.n_pairs && pressed < 0 ? s.lowest[lowest].height : NAN, NAN, least, 1);
+    if (s.n_pairs == 0)
         verdict_say(bar, "one atom has no pair to press; name a larger system");
-    } else {
-        const int *z = system->species, low = pressed < 0 ? lowest : pressed;
-        char where[80] = "", hole[120] = "";
-        if (barriers[low].attract > 0) base_format(where, sizeof where, ", which attracts from %.2f Å on", barriers[low].attract);
-        const double depth = barriers[deepest].depth;
-        const char *one = mlff_element_symbol(z[pairs[deepest].a]), *other = mlff_element_symbol(z[pairs[deepest].b]);
-        if (isinf(depth))
-            base_format(hole, sizeof hole, "; closer, the energy of %s-%s is not finite", one, other);
-        else if (depth > 0)
-            base_format(hole, sizeof hole, "; closer, the energy of %s-%s falls %.3g eV below the start", one, other, depth);
-        if (pressed >= 0)
-            verdict_say(
-                bar, "%s-%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed system",
-                mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), pairs[low].distance);
-        else
-            verdict_say(bar,
-                        "%d of %d pair%s of elements repel%s down to half the sum of their covalent radii; lowest: %s-%s%s%s",
-                        n_repel, n, base_plural(n), n_repel == 1 ? "s" : "", mlff_element_symbol(z[pairs[low].a]),
-                        mlff_element_symbol(z[pairs[low].b]), where, hole);
-    }
+    else if (pressed >= 0)
+        verdict_say(bar, "%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed system",
+                    name_pair(run->start, &s.pairs[pressed], pair), s.pairs[pressed].distance);
+    else
+        tell_core(bar, run->start, &s, lowest, deepest);
 done:
-    if (run->evaluator) evaluator_expect_magnitudes(run->evaluator, expected);
-    mlff_system_destroy(system);
-    base_free(forces);
     return status;
 }
 

@@ -93,8 +93,9 @@ static mlff_status student_forces(void *context, const mlff_system *system, doub
 
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
-#define MOST_COPIES 1.0 // %, of training structures: so few change a mean error by about as little
-#define SHIFTED 3.0     // the mean difference of energies over their standard deviation around it: then it is told
+#define MOST_COPIES 1.0   // %, of training structures: so few change a mean error by about as little
+#define OTHER_METHOD 1e-3 // eV/Å: labels farther from the teacher, mean absolute, are not its own in another precision
+#define SHIFTED 3.0       // the mean difference of energies over their standard deviation around it: then it is told
 
 typedef struct error_sums {
     double force_absolute, force_square, energy_absolute;
@@ -106,11 +107,36 @@ typedef struct error_sums {
     int64_t n_by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
 } error_sums;
 
+// Test structures by what their errors are for: those of dynamics are judged, if there are any; else all but the strained ones.
+enum part { JUDGED, DISPLACED, STRAINED, N_PARTS };
+
 double verdict_largest_force(const mlff_system *system)
 {
     double largest = 0;
     for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) largest = fmax(largest, fabs(system->label_forces[k]));
     return largest;
+}
+
+// Of the teacher's or a student's trajectories, which sampling makes; not the last frame before a bond breaks, and nothing that was displaced.
+static bool is_of_dynamics(const mlff_system *system)
+{
+    return strncmp(system->config_type, "md ", 3) == 0 || strncmp(system->config_type, "student ", 8) == 0;
+}
+
+static enum part part_of(const mlff_system *system, bool dynamics_alone)
+{
+    if (verdict_largest_force(system) > VERDICT_STRAINED) return STRAINED;
+    return dynamics_alone && !is_of_dynamics(system) ? DISPLACED : JUDGED;
+}
+
+static bool has_dynamics(const mlff_dataset *test)
+{
+    for (size_t k = 0; k < test->n_frames; k++) {
+        const mlff_system *system = test->frames[k].system;
+        if (!dataset_is_probe(test, k) && system->label_forces && is_of_dynamics(system) && part_of(system, true) == JUDGED)
+            return true;
+    }
+    return false;
 }
 
 // Energy and forces by `field`; of the student also the stress (six components), where it has one and the structure a label of it.
@@ -174,11 +200,26 @@ static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *t
     }
 }
 
-static void judge_errors(const verdict_run *run, const error_sums *usual, const error_sums *strained, bool held_out)
+// "; 12 displaced structures: 34.1 meV/Å; 3 more with forces above 20 eV/Å: 300 meV/Å"
+static void tell_others(const error_sums *displaced, const error_sums *strained, char *text, size_t bytes)
 {
+    int length = 0;
+    text[0] = 0;
+    if (displaced->n_components > 0)
+        length =
+            base_format(text, bytes, "; %" PRId64 " displaced structure%s: %.1f meV/Å", displaced->n_structures,
+                        base_plural(displaced->n_structures), 1e3 * displaced->force_absolute / (double)displaced->n_components);
+    if (strained->n_components > 0)
+        base_format(text + length, bytes - (size_t)length, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å",
+                    strained->n_structures, VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
+}
+
+static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS], bool dynamics_alone, bool held_out)
+{
+    const error_sums *usual = &sums[JUDGED];
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
-    char beside[120] = "", spread[60] = "", stress[60] = "", elements[70];
+    char beside[160], spread[60] = "", stress[60] = "", elements[70];
     if (usual->n_stresses > 0) {
         run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
         base_format(stress, sizeof stress, "; stress %.3g meV/Å³ (%" PRId64 " structure%s)", 1e3 * run->verdict->stress_error,
@@ -189,16 +230,17 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     if (run->verdict->teacher_spread > 0)
         base_format(spread, sizeof spread, "; %.2f x the spread of the teacher's members",
                     run->verdict->total_force_error / run->verdict->teacher_spread);
-    if (strained->n_components > 0)
-        base_format(beside, sizeof beside, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å", strained->n_structures,
-                    VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
+    if (run->verdict->teacher_error > 0)
+        base_format(spread, sizeof spread, "; the teacher is %.1f meV/Å off these labels", 1e3 * run->verdict->teacher_error);
+    tell_others(&sums[DISPLACED], &sums[STRAINED], beside, sizeof beside);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     if (usual->n_components > 0)
-        verdict_say(bar, "mean absolute against the labels of %" PRId64 " %sstructure%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s%s",
+        verdict_say(bar,
+                    "mean absolute against the labels of %" PRId64 " %sstructure%s%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s%s",
                     usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
-                    o->trained_on ? "" : ", not compared with the training data", 1e3 * sqrt(usual->force_square / components),
-                    1e3 * usual->worst, spread, elements, beside, stress);
+                    dynamics_alone ? " of dynamics" : "", o->trained_on ? "" : ", not compared with the training data",
+                    1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, elements, beside, stress);
     else
         verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
@@ -245,31 +287,40 @@ static void warn_of_elements(const verdict_run *run, const mlff_model *student)
     base_text_free(&names);
 }
 
-// Standard deviation of an ensemble's forces over its members, mean over the components of some test structures, eV/Å; else NaN.
-static mlff_status measure_spread(const verdict_run *run)
+// Standard deviation of an ensemble's forces over its members, mean over the components of some test structures, eV/Å; else NaN. Of labels
+// that are not the teacher's own, of which it says nothing, how far the teacher is off instead.
+static mlff_status measure_spread(const verdict_run *run, bool dynamics_alone)
 {
     enum { MOST = 200 };
     mlff_status status = MLFF_OK;
     mlff_teacher_info info = {0};
     mlff_system *system = NULL;
-    double energy, *values = NULL, sum = 0;
+    double energy, *values = NULL, spread = 0, error = 0;
     size_t capacity = 0;
     int64_t n_components = 0;
     const int64_t n = mlff_dataset_size(run->test);
+    run->verdict->teacher_spread = run->verdict->teacher_error = NAN;
     if (run->teacher && run->teacher->forces == mlff_teacher_forces) mlff_teacher_info_get(run->teacher->context, &info);
     for (int64_t k = 0; info.n_members > 1 && k < n; k += 1 + n / MOST) {
         MLFF_TRY(mlff_dataset_get(run->test, k, &system));
         const size_t width = 3 * (size_t)system->n_atoms;
         MLFF_TRY(base_grow(&values, &capacity, 2 * width, sizeof *values, "forces"));
-        if (verdict_largest_force(system) <= VERDICT_STRAINED &&
+        if (part_of(system, dynamics_alone) == JUDGED &&
             teacher_forces(run->teacher->context, &system, 1, &energy, values, values + width) == MLFF_OK) {
-            for (size_t a = 0; a < width; a++) sum += values[width + a];
-            n_components += (int64_t)width;
+            for (size_t a = 0; system->label_forces && a < width; a++) {
+                spread += values[width + a];
+                error += fabs(values[a] - system->label_forces[a]);
+                n_components++;
+            }
         }
         mlff_system_destroy(system);
         system = NULL;
     }
-    run->verdict->teacher_spread = n_components > 0 ? sum / (double)n_components : NAN;
+    if (n_components == 0) goto done;
+    if (error / (double)n_components > OTHER_METHOD)
+        run->verdict->teacher_error = error / (double)n_components;
+    else
+        run->verdict->teacher_spread = spread / (double)n_components;
 done:
     mlff_system_destroy(system);
     base_free(values);
@@ -277,8 +328,8 @@ done:
 }
 
 // Of Hessian probes none is counted: they are within 0.01 Å of other structures.
-static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *field, const char *what, error_sums *usual,
-                              error_sums *strained)
+static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *field, const char *what, bool dynamics_alone,
+                              error_sums sums[N_PARTS])
 {
     mlff_status status = MLFF_OK;
     const int64_t n = mlff_dataset_size(run->test);
@@ -290,8 +341,7 @@ static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *fi
         if (dataset_is_probe(run->test, (size_t)k)) continue;
         MLFF_TRY(mlff_dataset_get(run->test, k, &system));
         MLFF_TRY(base_grow(&forces, &capacity, 3 * (size_t)system->n_atoms, sizeof *forces, "forces"));
-        error_sums *sums = verdict_largest_force(system) > VERDICT_STRAINED ? strained : usual;
-        MLFF_TRY(add_errors(run, field, system, forces, sums));
+        MLFF_TRY(add_errors(run, field, system, forces, &sums[part_of(system, dynamics_alone)]));
         mlff_system_destroy(system);
         system = NULL;
     }
@@ -302,19 +352,19 @@ done:
 }
 
 // The student's force error beside that of a model that was trained without what the student's training added.
-static mlff_status judge_baseline(const verdict_run *run, double student_error)
+static mlff_status judge_baseline(const verdict_run *run, bool dynamics_alone, double student_error)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
     mlff_evaluator_options options = mlff_evaluator_options_default();
     mlff_evaluator *evaluator = NULL;
-    error_sums usual = {0}, strained = {0};
+    error_sums sums[N_PARTS] = {0};
     options.device = o->device;
     options.n_threads = o->n_threads;
     MLFF_TRY(mlff_evaluator_create(o->baseline, &options, &evaluator));
     const mlff_force_field field = {"baseline", student_forces, evaluator};
-    MLFF_TRY(sum_errors(run, &field, "errors of the baseline", &usual, &strained));
-    const double error = 1e3 * usual.force_absolute / (double)usual.n_components;
+    MLFF_TRY(sum_errors(run, &field, "errors of the baseline", dynamics_alone, sums));
+    const double error = 1e3 * sums[JUDGED].force_absolute / (double)sums[JUDGED].n_components;
     run->verdict->baseline_force_error = 1e-3 * error;
     verdict_say(verdict_add(run->verdict, "baseline", "x", student_error / error, NAN, 1, 0),
                 "force error over that of the baseline on the same structures, %.2f over %.2f meV/Å", student_error, error);
@@ -354,14 +404,17 @@ done:
 static mlff_status measure_errors(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
-    error_sums usual = {0}, strained = {0};
+    error_sums sums[N_PARTS] = {0};
+    const error_sums *judged = &sums[JUDGED];
+    const bool dynamics_alone = has_dynamics(run->test);
     bool held_out;
     MLFF_TRY(judge_copies(run, &held_out));
-    MLFF_TRY(sum_errors(run, &run->student, "errors", &usual, &strained));
-    MLFF_TRY(measure_spread(run));
-    judge_errors(run, &usual, &strained, held_out);
-    warn_of_few(usual.n_structures);
-    if (run->verdict->options.baseline) MLFF_TRY(judge_baseline(run, 1e3 * usual.force_absolute / (double)usual.n_components));
+    MLFF_TRY(sum_errors(run, &run->student, "errors", dynamics_alone, sums));
+    MLFF_TRY(measure_spread(run, dynamics_alone));
+    judge_errors(run, sums, dynamics_alone, held_out);
+    warn_of_few(judged->n_structures);
+    if (run->verdict->options.baseline)
+        MLFF_TRY(judge_baseline(run, dynamics_alone, 1e3 * judged->force_absolute / (double)judged->n_components));
 done:
     return status;
 }

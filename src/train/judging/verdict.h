@@ -46,6 +46,7 @@ struct mlff_verdict {
     int n_unjudged;
     double total_force_error, baseline_force_error; /* of all, eV/Å; NaN */
     double stress_error;                            /* mean absolute of six components, eV/Å³; NaN where none is labelled */
+    double teacher_error;  /* mean absolute force of an ensemble that teaches off labels of another method, eV/Å; NaN */
     double teacher_spread; /* mean standard deviation of the members' forces of an ensemble that teaches, eV/Å; NaN */
     verdict_curve curves[2 * VERDICT_MAX_SYSTEMS];
     int n_curves;

@@ -118,6 +118,7 @@ static mlff_status offer(sampling *s, mlff_system *system, const char *origin, i
         base_free(system->velocities);
         system->velocities = NULL;
         system->group = group;
+        snprintf(system->config_type, sizeof system->config_type, "%s", origin);
         system->label_energy = system->label_stress[0] = NAN;
         base_free(system->label_forces);
         system->label_forces = NULL;

@@ -237,6 +237,7 @@ static mlff_status take_frame(explored_frame *frame, mlff_samples *samples)
 {
     char origin[SAMPLE_ORIGIN_BYTES];
     base_format(origin, sizeof origin, "%s %g K", frame->before_alarm ? "alarm" : "student", frame->temperature);
+    snprintf(frame->system->config_type, sizeof frame->system->config_type, "%s", origin);
     const mlff_status status = samples_take(samples, frame->system, origin);
     frame->system = NULL;
     return status;

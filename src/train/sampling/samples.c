@@ -87,7 +87,7 @@ mlff_status mlff_samples_add_frames(mlff_samples *samples, mlff_reader *reader, 
         base_text_add(&name, "%s: frame %" PRId64, path, frame);
         MLFF_TRY(name.status);
         MLFF_TRY(mlff_system_check(system, name.text));
-        status = samples_take(samples, system, "file");
+        status = samples_take(samples, system, system->config_type[0] ? system->config_type : "file");
         system = NULL;
         MLFF_TRY(status);
     }
@@ -153,13 +153,28 @@ done:
     return status;
 }
 
+// config_type="TYPE", without characters that would end it.
+static void type_pair(const mlff_system *system, char *pair, size_t bytes)
+{
+    const int key = snprintf(pair, bytes, "config_type=\"%s\"", system->config_type) - (int)strlen(system->config_type) - 1;
+    for (char *at = pair + key; at[1]; at++)
+        if ((unsigned char)*at < ' ' || *at == '"' || *at == '\\') *at = '_';
+}
+
 mlff_status mlff_samples_write(const mlff_samples *samples, const char *path)
 {
     mlff_status status = MLFF_OK;
     mlff_writer *writer = NULL;
 
     MLFF_TRY(mlff_writer_open(path, "extxyz", 0, &writer));
-    for (size_t k = 0; k < samples->n; k++) MLFF_TRY(mlff_writer_write(writer, samples->samples[k].system, NULL));
+    for (size_t k = 0; k < samples->n; k++) {
+        const mlff_system *system = samples->samples[k].system;
+        char type[MLFF_CONFIG_TYPE_BYTES + 16];
+        type_pair(system, type, sizeof type);
+        const mlff_frame_results results = {
+            .energy = NAN, .step = -1, .time_fs = NAN, .comment = system->config_type[0] ? type : NULL};
+        MLFF_TRY(mlff_writer_write(writer, system, &results));
+    }
     status = mlff_writer_close(writer);
     writer = NULL;
 done:

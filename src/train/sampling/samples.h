@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "mlff_label.h"
 
-enum { SAMPLE_ORIGIN_BYTES = 24 };
+enum { SAMPLE_ORIGIN_BYTES = MLFF_CONFIG_TYPE_BYTES };
 
 enum sample_probe { SAMPLE_PLAIN = 0, SAMPLE_PLUS = 1, SAMPLE_MINUS = 2 };
 
