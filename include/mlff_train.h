@@ -112,8 +112,9 @@ MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double frac
  * 20 times the median, naming it; where that median is more than 20 eV/atom (other units or another method); where the largest forces
  * (root mean square of a structure) are more than 100 eV/Å and more than 100 times the median, naming it; and where energies of near
  * structures do not change as their forces, or with the cell as their stress, say (other units or signs, gradients, another order),
- * naming the first; or half of the structures have a stress of more than 50 eV an atom, times the volume. Fails with MLFF_ERR_MEMORY
- * too. */
+ * naming the first; or half of the structures have a stress of more than 50 eV an atom, times the volume. A warning names the first of
+ * single energies that are 15 standard deviations, 3 eV and 0.2 eV/atom or more from the median of 20 or more structures of the same atoms, whose forces
+ * and distances are as theirs; MLFF_ERR_VALUE where it is 0 and the forces are not. Fails with MLFF_ERR_MEMORY too. */
 MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 
 /* The elements of the structures, by atomic number: "H,C,O". A text of 512 bytes holds them all. */

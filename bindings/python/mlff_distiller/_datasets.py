@@ -184,7 +184,8 @@ class Dataset:
         return {k: int(copy) for k, copy in enumerate(indices) if copy >= 0}
 
     def check(self) -> None:
-        """Looks for structures that no student can learn from: other units, signs or methods, two atoms on one point.
+        """Looks for structures that no student can learn from: other units, signs or methods, two atoms on one point. Warns of single
+        energies far from those of structures of the same atoms that forces and distances do not explain, as of a failed calculation.
 
         Raises:
             MlffValueError: names the structure whose energy, forces or stress do not fit the others', or each other.

@@ -36,6 +36,11 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
 /* A warning, with `name`, where forces of the frames from index `first` on are too large for their energies. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_warn_of_forces(const mlff_dataset *dataset, size_t first, const char *name);
+/* A warning where energies are far from those of other structures of the same atoms and neither forces nor distances tell why. Fails with
+ * MLFF_ERR_VALUE where such an energy is 0, MLFF_ERR_MEMORY. */
+mlff_status dataset_check_energies(const mlff_dataset *dataset);
+/* The same number for structures of the same atoms in any order. */
+uint64_t dataset_atoms_key(const mlff_system *system);
 /* Fails with MLFF_ERR_VALUE where stresses are far larger than any, and where the energies of structures with near cells do not change as
  * their stresses say. */
 mlff_status dataset_check_stress(const mlff_dataset *dataset);

@@ -198,6 +198,8 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
                   "have the units and the method of the others? Where its atoms are too close, mlff train --largest-force 50 "
                   "leaves it out",
                   worst, distances[worst], median);
+    MLFF_TRY(dataset_check_energies(
+        dataset)); // before changes between structures, to which single energies make most of the difference
     MLFF_TRY(dataset_check_forces(dataset));
     MLFF_TRY(dataset_check_stress(dataset));
 done:
