@@ -57,6 +57,14 @@ SUPPORT void train_frames_add_probe(train_frames *frames, const mlff_system *sys
         frames->arrays[minus][0][a] = frames->arrays[minus - 1][0][a] + h * frames->arrays[minus][0][a];
 }
 
+/* Fixes the first atom of frame k, with the force of 0 that constraints give, which is no label. */
+SUPPORT void train_frames_constrain(train_frames *frames, int64_t k)
+{
+    assert_ok(mlff_system_add_fixed(frames->systems[k]));
+    frames->systems[k]->fixed[0] = 1;
+    for (int a = 0; a < 3; a++) frames->arrays[k][0][a] = 0;
+}
+
 SUPPORT void train_frames_free(train_frames *frames)
 {
     for (int64_t k = 0; k < frames->n; k++) {

@@ -215,6 +215,10 @@ test_eval_labels() {
     for key in energy_mae_shifted_ev_per_atom energy_rmse_shifted_ev_per_atom; do
         close_to "$(value result.json summary.$key)" "$half" 1e-9
     done
+    # The force of 0 that a constraint makes of a fixed atom is no label.
+    printf '%s\n' 2 'Properties=species:S:1:pos:R:3:forces:R:3:move_mask:L:1 pbc="F F F"' 'H 0 0 0 0 0 0 F' 'H 0 0 0.8 -1 0 0 T' >fixed.xyz
+    run 0 eval model.safetensors fixed.xyz --json fixed.json
+    is "$(value fixed.json summary.n_labelled_force_components)" 3 "force components of the free atom"
     # Of each element, against labels that are 0: the mean absolute forces themselves.
     printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 pbc="F F F"' 'O 0 0 0.119 0 0 0' 'H 0 0.763 -0.477 0 0 0' \
         'H 0 -0.763 -0.477 0 0 0' >zero.xyz

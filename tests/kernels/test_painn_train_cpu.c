@@ -46,6 +46,8 @@ static void add_structures(train_frames *frames)
         train_frames_add_probe(frames, probed, 0.02, 30 + (uint64_t)k);
         mlff_system_destroy(probed);
     }
+    train_frames_constrain(frames, 0);
+    train_frames_constrain(frames, frames->n - 1); // of a probe
 }
 
 static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)

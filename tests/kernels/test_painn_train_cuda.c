@@ -61,6 +61,8 @@ static void add_structures(train_frames *frames)
     mlff_system *probed = support_random_system(5, 0, 1.1, 30);
     train_frames_add_probe(frames, probed, 0.02, 30);
     mlff_system_destroy(probed);
+    train_frames_constrain(frames, 0);
+    train_frames_constrain(frames, frames->n - 1); // of a probe
 }
 
 // More than 32 atoms a structure, one with more than a block's threads take at once, and a Hessian probe.
@@ -71,6 +73,7 @@ static void add_large_structures(train_frames *frames)
     mlff_system *probed = support_random_system(36, 0, 1.3, 42);
     train_frames_add_probe(frames, probed, 0.02, 42);
     mlff_system_destroy(probed);
+    train_frames_constrain(frames, 0);
 }
 
 static void add_ethanols_of(train_frames *frames, uint64_t n)

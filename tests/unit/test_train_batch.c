@@ -25,6 +25,8 @@ static train_set *make_set(const mlff_model *model, train_frames *frames)
     frames->labels[2].energy = NAN; // labels that are absent count nowhere
     frames->labels[0].forces = NULL;
     frames->labels[1].atom_energies = NULL;
+    train_frames_constrain(frames, 2);
+    train_frames_constrain(frames, PLUS);
     return train_frames_set(frames, model);
 }
 
@@ -48,6 +50,7 @@ static double expected_loss(const train_batch *b, const mlff_loss *w, const trai
             sum += w->energy_weight / n_frames * label->weight * pow((total - label->energy) / (w->energy_per_atom ? n : 1), 2);
         for (int i = 0; label->forces && i < n; i++) {
             double square = 0, d = w->huber_forces;
+            if (frames->systems[f]->fixed && i == 0) continue;
             for (int a = 0; a < 3; a++) square += pow(b->forces[3 * (first + i) + a] - label->forces[3 * i + a], 2);
             if (d > 0 && sqrt(square) > d) square = 2 * d * sqrt(square) - d * d;
             sum += w->forces_weight / (3 * n_atoms) * label->weight * square;
@@ -59,7 +62,7 @@ static double expected_loss(const train_batch *b, const mlff_loss *w, const trai
         for (int i = 0; label->atom_energies && i < n; i++)
             sum += w->atom_energies_weight / n_atoms * label->weight * pow(b->energy[first + i] - label->atom_energies[i], 2);
         if (f != PLUS) continue;
-        for (int a = 0; a < 3 * n; a++) {
+        for (int a = 3; a < 3 * n; a++) { // the first atom is fixed
             double student = -(b->forces[3 * first + a] - b->forces[3 * b->first_atom[k + 1] + a]) / (2 * STEP);
             double teacher = -(label->forces[a] - frames->labels[PLUS + 1].forces[a]) / (2 * STEP);
             sum += w->hessian_weight / (3 * n_atoms) * label->weight * pow(student - teacher, 2);
@@ -149,6 +152,7 @@ static void test_ranges(void **state)
     assert_true(fabs(sum - expected) <= 1e-14 * expected);
     assert_true(parts.n_frames == N_FRAMES && parts.n_atoms == whole.n_atoms && parts.n_energies == 4 && whole.n_energies == 4);
     assert_true(parts.n_stresses == 2 && parts.n_force_components == whole.n_force_components);
+    assert_int_equal(whole.n_force_components, 3 * (3 + (4 - 1) + (3 - 1) + 3)); // not of frame 0, nor of two fixed atoms
     assert_true(fabs(parts.force_absolute - whole.force_absolute) <= 1e-13 * whole.force_absolute);
     assert_true(fabs(parts.energy_square - whole.energy_square) <= 1e-13 * whole.energy_square);
     more.finite = false;

@@ -129,6 +129,38 @@ static void test_missing_forces(void **state)
     mlff_model_destroy(student);
 }
 
+// The force of 0 that a constraint makes of a fixed atom is no label; a force of the teacher on it is.
+static void test_constrained_forces(void **state)
+{
+    (void)state;
+    mlff_model *student = make_model("16", "2");
+    mlff_dataset *data = make_data(student, 10, 3), *fixed;
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    mlff_training_errors errors;
+    mlff_system *system;
+    assert_int_equal(mlff_dataset_create(&fixed), MLFF_OK);
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (int with_zeros = 0; with_zeros < 2; with_zeros++) {
+        assert_int_equal(mlff_dataset_get(data, 0, &system), MLFF_OK);
+        assert_int_equal(mlff_system_add_fixed(system), MLFF_OK);
+        memset(system->fixed, 1, 2);
+        if (with_zeros) memset(system->label_forces, 0, sizeof(double) * 6);
+        assert_int_equal(mlff_dataset_add(fixed, system, NULL), MLFF_OK);
+        mlff_system_destroy(system);
+        warned[0] = 0;
+        mlff_trainer *trainer = make_trainer(student, fixed, &options);
+        if (with_zeros) assert_non_null(strstr(warned, "1 of 2 structures to train on has fixed atoms with forces of 0"));
+        if (!with_zeros) assert_string_equal(warned, "");
+        assert_int_equal(mlff_trainer_validate(trainer, fixed, &errors), MLFF_OK);
+        assert_true(errors.force_mae < 1e-9); // the labels are the student's own
+        mlff_trainer_destroy(trainer);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_dataset_destroy(fixed);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(student);
+}
+
 // Molecules have no stress; of structures with a cell a warning says how many lack it, where others have it.
 static void test_missing_stress(void **state)
 {
@@ -224,8 +256,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),         cmocka_unit_test(test_overfits_ten_structures),
-        cmocka_unit_test(test_missing_forces), cmocka_unit_test(test_missing_stress),
-        cmocka_unit_test(test_text_of_errors), cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_missing_forces), cmocka_unit_test(test_constrained_forces),
+        cmocka_unit_test(test_missing_stress), cmocka_unit_test(test_text_of_errors),
+        cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -89,16 +89,21 @@ static void print_row(const evaluation *run, const frame_outcome *frame)
     const mlff_system *system = frame->system;
     size_t n = (size_t)system->n_atoms;
     double energy = frame->energy, largest = 0, error = 0;
+    int n_labelled = 0;
     if (run->n_frames == 0) print_header(run); // not above an error
     for (size_t i = 0; i < n; i++) {
         const double *f = frame->forces + 3 * i;
         largest = fmax(largest, f[0] * f[0] + f[1] * f[1] + f[2] * f[2]);
     }
-    for (size_t k = 0; system->label_forces && k < 3 * n; k++) error += fabs(frame->forces[k] - system->label_forces[k]);
+    for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) {
+        if (eval_is_constrained(system, k / 3)) continue;
+        error += fabs(frame->forces[k] - system->label_forces[k]);
+        n_labelled++;
+    }
     printf("%8" PRId64 " %7d %18.6f %14.6f %12.5f", run->n_skipped + run->n_frames, system->n_atoms, energy, energy / (double)n,
            sqrt(largest));
     print_or_dash(14, 3, 1000 * (energy - system->label_energy) / (double)n);
-    print_or_dash(13, 5, system->label_forces ? error / (3.0 * (double)n) : NAN);
+    print_or_dash(13, 5, n_labelled > 0 ? error / n_labelled : NAN);
     putchar('\n');
     fflush(stdout); // frames may come slowly, through a pipe
 }

@@ -56,6 +56,12 @@ mlff_status eval_errors_reserve(eval_errors *errors)
     return base_grow(&errors->energy_errors, &errors->capacity, (size_t)errors->energy.n + 1, sizeof(double), "errors");
 }
 
+bool eval_is_constrained(const mlff_system *system, int atom)
+{
+    const double *f = system->label_forces + 3 * (size_t)atom;
+    return system->fixed && system->fixed[atom] && f[0] == 0 && f[1] == 0 && f[2] == 0;
+}
+
 void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces, const double *stress)
 {
     const double n = system->n_atoms, error = (energy - system->label_energy) / n;
@@ -64,6 +70,7 @@ void eval_errors_add(eval_errors *errors, const mlff_system *system, double ener
         deviation_add(&errors->energy, energy / n, system->label_energy / n);
     }
     for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) {
+        if (eval_is_constrained(system, k / 3)) continue;
         deviation_add(&errors->force, forces[k], system->label_forces[k]);
         deviation_add(&errors->force_of[system->species[k / 3]], forces[k], system->label_forces[k]);
     }

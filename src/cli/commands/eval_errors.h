@@ -24,6 +24,8 @@ typedef struct eval_errors {
 mlff_status eval_errors_reserve(eval_errors *errors);
 // Adds a frame's, of the labels that it has, after eval_errors_reserve. `stress`: [6], eV/Å³, or NULL.
 void eval_errors_add(eval_errors *errors, const mlff_system *system, double energy, const double *forces, const double *stress);
+// Whether the labelled force is 0 because the atom is fixed, as constraints make it; it counts nowhere.
+bool eval_is_constrained(const mlff_system *system, int atom);
 // Lines for people; nothing without labels.
 void eval_errors_print(const eval_errors *errors);
 // Members of the object that is being written.

@@ -47,7 +47,7 @@ typedef struct train_set {
     const double *vectors;       /* [n_pairs][3] from center to neighbor */
     const double *volume;        /* [n_frames]; NaN where not all axes are periodic */
     const double *energy;        /* [n_frames]; NaN: no label */
-    const double *forces;        /* [n_atoms][3]; NaN in a frame's first number: no label */
+    const double *forces;        /* [n_atoms][3]; NaN: no label of the atom */
     const double *stress;        /* [n_frames][9] full 3×3; NaN in the first number: no label */
     const double *atom_energies; /* [n_atoms], NaN in a frame's first number: no label; or NULL: none anywhere */
     const double *weight;        /* [n_frames] */

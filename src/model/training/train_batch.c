@@ -128,12 +128,12 @@ static double forces_term(train_batch *batch, int k, const mlff_loss *loss, trai
     const double *label = set->forces + 3 * set->first_atom[frame];
     const int32_t *species = set->species + set->first_atom[frame];
     int n = batch->first_atom[k + 1] - batch->first_atom[k];
-    if (isnan(label[0])) return 0;
     double sum = 0, limit = loss->huber_forces;
     double factor = loss->forces_weight * set->weight[frame] / (3.0 * (double)batch->total_atoms);
     for (int i = 0; i < n; i++) {
         const double *force = batch->forces + 3 * (size_t)(batch->first_atom[k] + i);
         double *v = batch->v + 3 * (size_t)(batch->first_atom[k] + i), delta[3], square = 0;
+        if (isnan(label[3 * (size_t)i])) continue;
         for (int a = 0; a < 3; a++) {
             delta[a] = force[a] - label[3 * (size_t)i + a];
             square += delta[a] * delta[a];
@@ -141,6 +141,7 @@ static double forces_term(train_batch *batch, int k, const mlff_loss *loss, trai
             sums->force_by_element[species[i]] += fabs(delta[a]);
         }
         sums->n_by_element[species[i]] += 3;
+        sums->n_force_components += 3;
         sums->force_square += square;
         double size = sqrt(square), slope = 2 * factor;
         if (limit > 0 && size > limit) {
@@ -151,7 +152,6 @@ static double forces_term(train_batch *batch, int k, const mlff_loss *loss, trai
         }
         for (int a = 0; a < 3; a++) v[a] += slope * delta[a];
     }
-    sums->n_force_components += 3 * (int64_t)n;
     return sum;
 }
 
@@ -182,13 +182,13 @@ static double hessian_term(train_batch *batch, int k, const mlff_loss *loss)
     const double *label_plus = set->forces + 3 * set->first_atom[plus];
     const double *label_minus = set->forces + 3 * set->first_atom[minus];
     int n = batch->first_atom[k + 1] - batch->first_atom[k];
-    if (isnan(label_plus[0]) || isnan(label_minus[0])) return 0;
     double per_step = 0.5 / set->probe_step[plus], sum = 0;
     double factor = loss->hessian_weight * set->weight[plus] / (3.0 * (double)batch->total_atoms);
     size_t at_plus = 3 * (size_t)batch->first_atom[k], at_minus = 3 * (size_t)batch->first_atom[k + 1];
     for (size_t a = 0; a < 3 * (size_t)n; a++) {
         double student = -per_step * (batch->forces[at_plus + a] - batch->forces[at_minus + a]);
         double teacher = -per_step * (label_plus[a] - label_minus[a]), delta = student - teacher;
+        if (isnan(teacher)) continue;
         batch->v[at_plus + a] -= 2 * factor * delta * per_step;
         batch->v[at_minus + a] += 2 * factor * delta * per_step;
         sum += factor * delta * delta;

@@ -52,6 +52,12 @@ void train_set_free(train_set *set)
     base_free(set);
 }
 
+bool train_set_is_constrained(const mlff_system *system, const double *forces, int atom)
+{
+    const double *f = forces + 3 * (size_t)atom;
+    return system->fixed && system->fixed[atom] && f[0] == 0 && f[1] == 0 && f[2] == 0;
+}
+
 static void *allocate(size_t count, size_t size, mlff_status *status)
 {
     void *array = *status == MLFF_OK ? base_alloc(count, size, "training data") : NULL;
@@ -163,7 +169,10 @@ static void add_species_and_labels(builder *b, const mlff_system *system, const 
     b->weight[frame] = labels->weight;
     for (int a = 0; a < 9; a++)
         b->stress[9 * frame + a] = labels->stress && periodic ? labels->stress[voigt_index[a]] / stress_unit : NAN;
-    for (int k = 0; k < 3 * n; k++) b->forces[3 * atom + k] = labels->forces ? labels->forces[k] * length / energy_unit : NAN;
+    for (int k = 0; k < 3 * n; k++) {
+        const bool has_label = labels->forces && !train_set_is_constrained(system, labels->forces, k / 3);
+        b->forces[3 * atom + k] = has_label ? labels->forces[k] * length / energy_unit : NAN;
+    }
     for (int i = 0; b->atom_energies && i < n; i++)
         b->atom_energies[atom + i] = labels->atom_energies ? labels->atom_energies[i] / energy_unit : NAN;
     if (b->probe_step) b->probe_step[frame] = probe_step > 0 ? probe_step / length : 0;

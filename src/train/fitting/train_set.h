@@ -14,5 +14,7 @@
 mlff_status train_set_build(const mlff_model *model, const mlff_system *const *systems, const mlff_labels *labels,
                             const double *probe_steps, int64_t n_frames, int n_threads, train_set **set_out);
 void train_set_free(train_set *set);
+/* Whether the atom is fixed and its force, of forces[n_atoms][3], is 0 as a constraint makes it: no label of the set. */
+bool train_set_is_constrained(const mlff_system *system, const double *forces, int atom);
 
 #endif

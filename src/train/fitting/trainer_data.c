@@ -46,11 +46,18 @@ static bool is_learned(const dataset_frame *frame, const mlff_loss *loss)
            (loss->atom_energies_weight > 0 && frame->atom_energies) || (loss->hessian_weight > 0 && frame->probe_step > 0);
 }
 
+static bool has_constrained(const mlff_system *system)
+{
+    for (int i = 0; system->label_forces && system->fixed && i < system->n_atoms; i++)
+        if (train_set_is_constrained(system, system->label_forces, i)) return true;
+    return false;
+}
+
 // A loss of forces needs some labels of forces; a warning counts the structures without a label. Probes have forces alone.
 static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss, bool is_validation)
 {
     const char *const of = is_validation ? "structures for validation" : "structures to train on";
-    size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0, n_cells = 0, n_stresses = 0;
+    size_t n = 0, n_energies = 0, n_forces = 0, n_learned = 0, n_cells = 0, n_stresses = 0, n_constrained = 0;
     for (size_t k = 0; k < data->n_frames; k++) {
         n_learned += is_learned(&data->frames[k], loss);
         if (data->frames[k].probe_step > 0) {
@@ -61,6 +68,7 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
         n++;
         n_energies += !isnan(system->label_energy);
         n_forces += system->label_forces != NULL;
+        n_constrained += has_constrained(system);
         n_cells += system->periodic[0] && system->periodic[1] && system->periodic[2];
         n_stresses += !isnan(system->label_stress[0]);
     }
@@ -78,6 +86,11 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
     if (loss->forces_weight > 0 && n_forces < n)
         base_warn("%zu of %zu %s %s no forces: of these energies alone count", n - n_forces, n, of,
                   n - n_forces == 1 ? "has" : "have");
+    if (loss->forces_weight > 0 && n_constrained > 0)
+        base_warn(
+            "%zu of %zu %s %s fixed atoms with forces of 0, as constraints make them, which do not count; label with forces "
+            "as they are (ASE: atoms.get_forces(apply_constraint=False))",
+            n_constrained, n, of, n_constrained == 1 ? "has" : "have");
     if (loss->energy_weight > 0 && n_energies < n)
         base_warn("%zu of %zu %s %s no energy, or nan: of these forces alone count", n - n_energies, n, of,
                   n - n_energies == 1 ? "has" : "have");

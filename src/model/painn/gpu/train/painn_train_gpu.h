@@ -28,7 +28,7 @@ enum {
     PAINN_TRAIN_LARGE_BASIS = 32,
     PAINN_TRAIN_EMBEDDING_ATOMS = 32, /* of a partial sum */
     PAINN_TRAIN_FRAME_SHARES = 8,     /* blocks of a large frame's loss */
-    PAINN_TRAIN_FRAME_TOTALS = 13,
+    PAINN_TRAIN_FRAME_TOTALS = 14,
     PAINN_TRAIN_TERM_PAD = 4, /* columns behind n_hidden of readout_term */
     PAINN_TRAIN_SLOTS = 64    /* calls that the host may be ahead of the device, a power of two */
 };

@@ -14,9 +14,9 @@ enum { SMALL_THREADS = 128, THREADS = 256, CLUSTER = PAINN_TRAIN_FRAME_SHARES };
 
 // ---- sums ---------------------------------------------------------------------------------------------------------------
 
-// Sums over a frame: dE/dε, E, and of its atoms the loss, |ΔF| and ΔF².
-enum { STRAIN = 0, ENERGY = 9, LOSS, ABSOLUTE, SQUARE, SUMS = PAINN_TRAIN_FRAME_TOTALS };
-static_assert((int)SQUARE + 1 == (int)SUMS, "sums of a frame");
+// Sums over a frame: dE/dε, E, and of its atoms the loss, |ΔF|, ΔF² and how many have a force label.
+enum { STRAIN = 0, ENERGY = 9, LOSS, ABSOLUTE, SQUARE, LABELLED, SUMS = PAINN_TRAIN_FRAME_TOTALS };
+static_assert((int)LABELLED + 1 == (int)SUMS, "sums of a frame");
 
 // Shared memory of a block.
 struct block_sums {
@@ -79,7 +79,7 @@ static __device__ __forceinline__ bool is_probe(const painn_train_step &s, int p
 struct frame_labels {
     frame_of_batch own, other;
     int side;
-    bool forces, atoms;
+    bool atoms;
 };
 
 static __device__ __forceinline__ frame_labels labels_of(const painn_train_step &s, int k)
@@ -87,10 +87,8 @@ static __device__ __forceinline__ frame_labels labels_of(const painn_train_step 
     frame_labels f;
     f.own = f.other = frame_of(s, k);
     f.side = is_probe(s, k) ? 1 : is_probe(s, k - 1) ? -1 : 0;
-    f.forces = !isnan(s.data.forces[3 * f.own.first]);
     f.atoms = s.data.atom_energies && !isnan(s.data.atom_energies[f.own.first]);
     if (f.side) f.other = frame_of(s, k + f.side);
-    if (!f.forces || isnan(s.data.forces[3 * f.other.first])) f.side = 0;
     return f;
 }
 
@@ -173,7 +171,7 @@ static __device__ __forceinline__ void sum_pairs(const painn_train_step &s, cons
 
 // ---- loss ---------------------------------------------------------------------------------------------------------------
 
-// v of an atom by its own force label; returns Σ |ΔF| over its components.
+// v of an atom by its own force label; returns Σ |ΔF| over its components, −1 without a label.
 static __device__ __forceinline__ double force_term(const painn_train_step &s, const frame_of_batch &b, int at,
                                                     const float *force, double (&v)[3], double (&total)[SUMS])
 {
@@ -181,6 +179,7 @@ static __device__ __forceinline__ double force_term(const painn_train_step &s, c
     const double *label = s.data.forces + 3 * (b.first + at);
     const double factor = call.forces_weight * s.data.weight[b.frame] / (3.0 * call.total_atoms), limit = call.huber_forces;
     double delta[3], square = 0, absolute = 0;
+    if (isnan(label[0])) return -1;
     for (int c = 0; c < 3; c++) {
         delta[c] = force[c] - label[c];
         square += delta[c] * delta[c];
@@ -188,6 +187,7 @@ static __device__ __forceinline__ double force_term(const painn_train_step &s, c
     }
     total[ABSOLUTE] += absolute;
     total[SQUARE] += square;
+    total[LABELLED] += 1;
     const double size = limit > 0 ? sqrt(square) : 0;
     const bool beyond = size > limit;
     total[LOSS] += factor * (beyond ? 2 * limit * size - limit * limit : square);
@@ -206,6 +206,7 @@ static __device__ __forceinline__ void probe_term(const painn_train_step &s, con
     const double factor = call.hessian_weight * s.data.weight[plus_frame] / (3.0 * call.total_atoms);
     for (int c = 0; c < 3; c++) { // side · Δy
         const double delta = -per_step * (((double)force[c] - force_other[c]) - (label[c] - label_other[c]));
+        if (isnan(label[c] - label_other[c])) continue;
         v[c] -= 2 * factor * delta * per_step;
         if (f.side > 0) total[LOSS] += factor * delta * delta;
     }
@@ -226,13 +227,12 @@ static __device__ __forceinline__ double atom_error(const painn_train_step &s, c
 static __device__ __forceinline__ void add_atom(const painn_train_step &s, const frame_labels &f, int atom,
                                                 const float (&sum)[12], const float (&other)[12], double (&total)[SUMS])
 {
-    double v[3] = {}, force_error = -1;
+    double v[3] = {};
     const double error = atom_error(s, f, atom);
     for (int k = 0; k < 9; k++) total[STRAIN + k] += sum[3 + k];
     total[ENERGY] += s.atom_energy[atom];
     if (f.atoms) total[LOSS] += atom_factor(s, f.own) * error * error;
-    if (f.forces) force_error = force_term(s, f.own, atom - f.own.begin, sum, v, total);
-    s.force_error[atom] = force_error;
+    s.force_error[atom] = force_term(s, f.own, atom - f.own.begin, sum, v, total);
     if (f.side) probe_term(s, f, atom - f.own.begin, sum, other, v, total);
     for (int c = 0; c < 3; c++) s.v[3 * (size_t)atom + c] = (float)v[c];
 }
@@ -328,7 +328,7 @@ template <int C, int PIECES> static __global__ void __launch_bounds__(THREADS) l
         s.c[atom] = (float)(c + 2 * atom_factor(s, f.own) * atom_error(s, f, atom));
     for (int atom = a.atom; atom < f.own.end; atom += a.step) pair_tangents(s, a, atom, B);
     if (cluster_rank<C>() > 0 || threadIdx.x > 0) return;
-    if (f.forces) sums[7] = 3.0 * (f.own.end - f.own.begin);
+    sums[7] = 3 * totals[LABELLED];
     for (int field = 0; field < GPU_TRAIN_FRAME_SUMS; field++)
         s.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + field] = sums[field];
 }
