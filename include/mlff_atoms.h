@@ -44,7 +44,7 @@ typedef struct mlff_system {
     double *label_forces;   /* [n_atoms][3] eV/Å, or NULL */
     double label_stress[6]; /* Voigt, eV/Å³; label_stress[0] is NaN if absent */
 
-    int64_t group;  /* trajectory that the frame belongs to, >= 0 ("group" in extended XYZ); -1 where not given */
+    int64_t group;  /* trajectory that the frame belongs to, >= 0 ("group" in extended XYZ, mlff_group_of_text); -1: not given */
     double time_fs; /* of the frame in its trajectory ("time_fs" in extended XYZ); NaN where not given */
     /* How the structure was made, as "md 300 K" ("config_type" in extended XYZ, cut to 23 bytes); empty where not given. */
     char config_type[MLFF_CONFIG_TYPE_BYTES];
@@ -69,6 +69,9 @@ MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *na
 /* Charge of a structure, e, whose atoms' initial charges have this sum: rounded, since computed charges do not add up to a whole number.
  * NaN (not given) where it rounds to 0 or is not finite. */
 MLFF_API double mlff_charge_of_sum(double sum);
+/* The group of a text that names a trajectory: the number that it is, or, of other texts, one from 2^61 on, the same for the same text. -1
+ * for an empty text or a negative number. */
+MLFF_API int64_t mlff_group_of_text(const char *text);
 /* |det cell| in Å³; 0 without a cell. */
 MLFF_API double mlff_system_volume(const mlff_system *system);
 /* g/cm³, of the masses and the volume; NaN unless the cell repeats along all three axes. */

@@ -274,6 +274,18 @@ double mlff_charge_of_sum(double sum)
     return fabs(sum) >= 0.5 && isfinite(sum) ? round(sum) : NAN;
 }
 
+int64_t mlff_group_of_text(const char *text)
+{
+    const uint64_t least = UINT64_C(1) << 61;
+    int64_t number;
+    const char *end = atoms_skip_blanks(text);
+    if (!*end) return -1;
+    if (atoms_parse_integer(&end, &number) && !*atoms_skip_blanks(end)) return number >= 0 ? number : -1;
+    uint64_t hash = 14695981039346656037u; // FNV-1a
+    for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    return (int64_t)(least | (hash ^ hash >> 32) % least);
+}
+
 double mlff_system_volume(const mlff_system *system)
 {
     const double *cell = system->cell;

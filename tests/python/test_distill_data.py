@@ -568,6 +568,22 @@ class Datasets(unittest.TestCase):
         with self.assertRaisesRegex(MlffValueError, "no label"):
             Dataset.read(path)
 
+    def test_texts_are_groups(self):
+        data, path = Dataset(), scratch("groups.extxyz")
+        frames = [copper(1)[0] for _ in range(40)]
+        for k, atoms in enumerate(frames):
+            atoms.info["group"] = f"run {k % 4}"
+            atoms.info["energy"] = -14.0 + 0.01 * k
+            data.add(atoms, energy=-14.0 + 0.01 * k)
+        write(path, frames)
+        read = Dataset.read(path)
+        self.assertEqual([atoms.info["group"] for atoms in read], [atoms.info["group"] for atoms in data])
+        for either in (data, read):
+            training, validation = either.split(0.25, seed=1)
+            groups = [{atoms.info["group"] for atoms in part} for part in (training, validation)]
+            self.assertEqual([len(g) for g in groups], [3, 1])
+            self.assertFalse(groups[0] & groups[1])
+
     def test_split_and_units(self):
         data = Dataset()
         for k in range(40):

@@ -210,6 +210,40 @@ static void test_files(void **state)
     mlff_dataset_destroy(data);
 }
 
+// Numbers are groups as they are; a text is one of its own.
+static void test_group_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int same; // index of a text with the same group; -1: none
+        int64_t group;
+    } texts[] = {
+        {"7", -1, 7},   {"run3", -1, 0},  {"\"run 3\"", -1, 0}, {"run3", 1, 0}, {"9007199254740993", -1, 9007199254740993},
+        {"-2", -1, -1}, {"\"\"", -1, -1}, {"run4", -1, 0}};
+    enum { N = sizeof texts / sizeof *texts };
+    char path[] = "/tmp/test_dataset_XXXXXX.extxyz", frame[200];
+    int64_t groups[N];
+    close(mkstemps(path, 7));
+    for (int k = 0; k < N; k++) {
+        mlff_dataset *data;
+        mlff_system *out;
+        assert_ok(mlff_dataset_create(&data));
+        snprintf(frame, sizeof frame, "1\nProperties=species:S:1:pos:R:3 energy=-1.5 group=%s\nH 0 0 0\n", texts[k].text);
+        write_file(path, frame);
+        assert_ok(mlff_dataset_read(data, path));
+        assert_ok(mlff_dataset_get(data, 0, &out));
+        groups[k] = out->group;
+        if (texts[k].group) assert_int_equal(groups[k], texts[k].group);
+        if (!texts[k].group) assert_true(groups[k] >= INT64_C(1) << 61 && groups[k] < INT64_C(1) << 62);
+        for (int other = 0; other < k; other++)
+            if (groups[k] != -1) assert_true((groups[k] == groups[other]) == (texts[k].same == other));
+        mlff_system_destroy(out);
+        mlff_dataset_destroy(data);
+    }
+    unlink(path);
+}
+
 static void test_other_units(void **state)
 {
     (void)state;
@@ -687,6 +721,7 @@ int main(void)
                                        cmocka_unit_test(test_many_frames),
                                        cmocka_unit_test(test_two_kinds_of_energies),
                                        cmocka_unit_test(test_energies_of_two_files),
+                                       cmocka_unit_test(test_group_texts),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),
                                        cmocka_unit_test(test_stress_of_energies),

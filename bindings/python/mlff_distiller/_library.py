@@ -51,6 +51,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_element_mass": (c_double, [c_int]),
     "mlff_system_temperature": (c_double, [_P]),
     "mlff_charge_of_sum": (c_double, [c_double]),
+    "mlff_group_of_text": (c_int64, [c_char_p]),
     "mlff_system_density": (c_double, [_P]),
     "mlff_system_create": (None, [c_int, _PP]),
     "mlff_system_add_velocities": (None, [_P]),

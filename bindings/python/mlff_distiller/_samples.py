@@ -34,13 +34,19 @@ def charge_of_atoms(atoms: Atoms) -> float:
     return 0.0 if np.isnan(charge) else charge
 
 
+def group_of(group: Any) -> int:
+    """The number of a trajectory; texts have one too, as in extended XYZ. -1: none."""
+    if isinstance(group, str):
+        return int(lib.core.mlff_group_of_text(group.encode()))
+    return int(as_c(c_int64, group, "group")) if isinstance(group, (int, np.integer)) else -1
+
+
 class System:
     """A C system of ASE's atoms for the time of a `with`."""
 
     def __init__(self, atoms: Atoms) -> None:
         check_atoms(atoms)
-        group = atoms.info.get("group", -1)
-        number = as_c(c_int64, group, "group") if isinstance(group, (int, np.integer)) else -1
+        number = group_of(atoms.info.get("group", -1))
         self.address = system_from_atoms(atoms, 0)
         system = s.mlff_system.from_address(self.address)
         system.label_energy = float("nan")

@@ -6,7 +6,7 @@
     label(teacher, frames, "ethanol.labels")                 # goes on where it was stopped
     training, validation = Dataset.read("ethanol.labels").split(0.1)
 
-Structures are ASE's atoms. `info["group"]` numbers the trajectory that a structure belongs to; a dataset is split by it.
+Structures are ASE's atoms. `info["group"]`, a number or a text, is the trajectory that a structure belongs to; a dataset is split by it.
 """
 
 from __future__ import annotations

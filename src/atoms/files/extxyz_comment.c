@@ -142,13 +142,6 @@ static bool parse_scalar(char *text, double *value_out)
     return true;
 }
 
-// The number of a trajectory; -1 for what others write under this name.
-static int64_t parse_group(const char *text)
-{
-    int64_t group;
-    return atoms_parse_integer(&text, &group) && group >= 0 ? group : -1;
-}
-
 // Six numbers in Voigt order, or nine of a matrix, of which the symmetric part is taken.
 static bool parse_tensor(char *text, double voigt[6])
 {
@@ -262,7 +255,7 @@ static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_head
     } else if (strcasecmp(key, "pbc") == 0) {
         readable = head->has_periodic = parse_periodic(value, head->periodic);
     } else if (strcmp(key, "group") == 0) {
-        head->group = parse_group(value);
+        head->group = mlff_group_of_text(value);
     } else if (strcmp(key, "config_type") == 0) {
         snprintf(head->config_type, sizeof head->config_type, "%s", value);
         head->config_type[base_whole_length(head->config_type, sizeof head->config_type)] = 0;
