@@ -204,6 +204,12 @@ static void test_files(void **state)
     assert_refused(mlff_dataset_read(data, path), MLFF_ERR_VALUE, "not finite");
     write_file(path, "1\nProperties=species:S:1:pos:R:3\nH 0 0 0\n");
     assert_refused(mlff_dataset_read(data, path), MLFF_ERR_VALUE, "frame 0: no label");
+    // Labels of other names are named in the error itself.
+    write_file(path, GOOD_FRAME
+               "1\nREF_energy=-1 virials=\"1 0 0 0 1 0 0 0 1\" Properties=species:S:1:pos:R:3:REF_forces:R:3\nH 0 0 0 0 0 0\n");
+    assert_refused(
+        mlff_dataset_read(data, path), MLFF_ERR_VALUE,
+        "frame 1: no label of the names that are read; rename REF_energy to energy, REF_forces to forces, virials to virial");
     assert_refused(mlff_dataset_read(data, "/nowhere.extxyz"), MLFF_ERR_IO, "/nowhere.extxyz");
     assert_int_equal(mlff_dataset_size(data), 2);
     unlink(path);

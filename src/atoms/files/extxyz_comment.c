@@ -169,20 +169,20 @@ bool extxyz_ends_with(const char *text, const char *end)
 // Labels of MACE, NequIP and others have names of their own. A warning names them where the frame has none of the name that is read.
 static void warn_of_other_labels(mlff_reader *reader, const extxyz_rows *rows, const extxyz_header *head)
 {
-    char text[160] = "";
+    char *const text = reader->other_labels;
+    const bool is_virial =
+        head->other_stress && (extxyz_ends_with(head->other_stress, "virial") || extxyz_ends_with(head->other_stress, "virials"));
     size_t length = 0;
     const struct {
         const char *found, *read;
         bool absent;
     } labels[] = {{head->other_energy, "energy", isnan(head->energy)},
                   {rows->other_forces, "forces", !rows->has[SLOT_FORCE]},
-                  {head->other_stress,
-                   extxyz_ends_with(head->other_stress ? head->other_stress : "", "virial") ? "virial" : "stress",
-                   isnan(head->stress[0]) && isnan(head->virial[0])}};
+                  {head->other_stress, is_virial ? "virial" : "stress", isnan(head->stress[0]) && isnan(head->virial[0])}};
     for (size_t k = 0; k < sizeof labels / sizeof *labels; k++)
         if (labels[k].found && labels[k].absent)
-            length += (size_t)base_format(text + length, sizeof text - length, "%s%.24s to %s", length > 0 ? ", " : "",
-                                          labels[k].found, labels[k].read);
+            length += (size_t)base_format(text + length, sizeof reader->other_labels - length, "%s%.24s to %s",
+                                          length > 0 ? ", " : "", labels[k].found, labels[k].read);
     char warning[240];
     base_format(warning, sizeof warning, "labels of other names are not read; rename %s if they are meant", text);
     if (length > 0) reader_warn(reader, warning);
@@ -261,7 +261,7 @@ static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_head
         head->config_type[base_whole_length(head->config_type, sizeof head->config_type)] = 0;
     } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
         head->other_energy = key;
-    } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial")) {
+    } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial") || extxyz_ends_with(key, "virials")) {
         head->other_stress = key;
     }
     if (!readable) head->unreadable = key;
@@ -290,6 +290,7 @@ mlff_status extxyz_parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
                             .group = -1,
                             .stress = {NAN},
                             .virial = {NAN}};
+    reader->other_labels[0] = 0;
     while (next_pair(&line, &key, &value))
         if (value) MLFF_TRY(take_pair(reader, rows, head, key, value));
     const bool has_form = head->has_lattice || head->has_properties;

@@ -64,7 +64,9 @@ static mlff_status check_labels(const mlff_system *system, const mlff_labels *la
 
     if (!has_energy && !labels->forces && !labels->stress && !labels->atom_energies)
         return mlff_fail(MLFF_ERR_VALUE,
-                         "%s: no label (energy, forces, stress or atom energies); mlff label TEACHER FILE adds them", name);
+                         "%s: no label (energy, forces, stress or atom energies); give those that were computed, or compute them "
+                         "by mlff label TEACHER FILE",
+                         name);
     if (has_energy && !isfinite(labels->energy))
         return mlff_fail(MLFF_ERR_VALUE, "%s: the energy is not finite; remove or correct it", name);
     if (labels->forces && (k = first_not_finite(labels->forces, 3 * n)) < 3 * n)

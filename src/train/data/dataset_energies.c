@@ -37,9 +37,8 @@ static mlff_status compositions_make(const mlff_dataset *dataset, compositions *
     find_columns(dataset, c);
     if (dataset->n_frames == 0) return mlff_fail(MLFF_ERR_VALUE, "the dataset has no structure");
     if (c->n_columns == 0)
-        return mlff_fail(
-            MLFF_ERR_VALUE,
-            "no structure has an energy, which a student needs beside forces; label them with energies (mlff label)");
+        return mlff_fail(MLFF_ERR_VALUE, "no structure has an energy, which a student needs beside forces; give energies "
+                                         "(energy= in extended XYZ), or label them (mlff label)");
     const size_t n = (size_t)c->n_columns;
     if (!(c->counts = base_alloc(dataset->n_frames * n, sizeof *c->counts, "energies"))) return MLFF_ERR_MEMORY;
     for (size_t f = 0; f < dataset->n_frames; f++) {

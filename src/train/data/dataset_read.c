@@ -22,6 +22,7 @@ typedef struct reading {
     int64_t n_frames, n_left_out, n_failed; // failed: structures without a label
     base_text name;                         // "path: frame 3"
     double probe_step;                      // of a probe's first half, which is the dataset's last frame; 0
+    bool lacks_label;                       // the last frame
 } reading;
 
 static mlff_status name_frame(reading *r)
@@ -54,9 +55,41 @@ static mlff_status take_frame(reading *r, const mlff_system *system, const doubl
     return dataset_add_named(r->dataset, system, atom_energies, weight, r->name.text);
 }
 
+static bool has_label(const mlff_system *system)
+{
+    return !isnan(system->label_energy) || system->label_forces || !isnan(system->label_stress[0]);
+}
+
 static mlff_status take_system(void *context, const mlff_system *system)
 {
-    return take_frame(context, system, NULL, 1, NAN);
+    reading *r = context;
+    const mlff_status status = take_frame(r, system, NULL, 1, NAN);
+    r->lacks_label = status == MLFF_ERR_VALUE && !has_label(system);
+    return status;
+}
+
+// The last frame taken has no label; its file may have some of other names, which the error then says.
+static mlff_status tell_other_labels(const reading *r, mlff_status cause)
+{
+    mlff_reader *reader = NULL;
+    mlff_system *system = NULL;
+    char error[900], unused[256];
+    if (base_is_stream(r->path)) return cause;
+    snprintf(error, sizeof error, "%s", mlff_last_error());
+    mlff_status status = mlff_reader_open(r->path, NULL, &reader);
+    if (status == MLFF_OK) reader->held_warning = unused;
+    for (int64_t k = 0; k < r->n_frames && status == MLFF_OK; k++) {
+        mlff_system_destroy(system);
+        system = NULL;
+        status = mlff_reader_next(reader, &system);
+    }
+    if (status == MLFF_OK && reader->other_labels[0])
+        status = mlff_fail(cause, "%s: no label of the names that are read; rename %s", r->name.text, reader->other_labels);
+    else
+        status = mlff_fail(cause, "%s", error);
+    mlff_system_destroy(system);
+    mlff_reader_destroy(reader);
+    return status;
 }
 
 // A probe is one where its second half follows its first; halves alone are structures like others.
@@ -111,7 +144,8 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
         MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
     } else {
         atoms_energy_lines energies = {0};
-        MLFF_TRY(frames_visit(path, r.options.n_threads, take_system, &r, &energies));
+        status = frames_visit(path, r.options.n_threads, take_system, &r, &energies);
+        MLFF_TRY(r.lacks_label ? tell_other_labels(&r, status) : status);
         MLFF_TRY(note_energies(dataset, path, energies));
         MLFF_TRY(dataset_warn_of_forces(dataset, before, path)); // files of mlff label are in its units
     }

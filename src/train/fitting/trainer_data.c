@@ -75,8 +75,8 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
     if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
         return mlff_fail(
             MLFF_ERR_VALUE,
-            "the %s have no forces; label them with forces (mlff label), or train on energies alone with a weight of "
-            "forces of 0",
+            "the %s have no forces; give forces (the columns forces of extended XYZ), label them (mlff label), or train on "
+            "energies alone with a weight of forces of 0",
             of);
     if (n > 0 && n_learned == 0)
         return mlff_fail(MLFF_ERR_VALUE,
