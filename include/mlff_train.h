@@ -248,22 +248,24 @@ MLFF_API mlff_status mlff_model_to_train(const mlff_model *model, const mlff_dat
  * MLFF_ERR_USAGE for NULL or a key of more than 100 bytes, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_note(mlff_model *model, const char *key, const char *value);
 
-/* Where training structures came from: a file, and the part of it that was taken. */
+/* Where training structures came from: a file, and the part of it that was taken; and the model that the training began with. */
 typedef struct mlff_data_origin {
-    const char *path;
+    const char *path;     /* NULL: not to be named */
     double largest_force; /* eV/Å: structures with a larger force were left out; INFINITY */
     double split;         /* fraction that mlff_dataset_split held back by `seed`; 0: none */
     uint64_t seed;
+    const char *begun_with; /* file or name of a trained model, which was trained on other structures before; NULL: none */
 } mlff_data_origin;
-/* Notes the number and SHA-256 of the training structures in a model's metadata, and, where `origin` is given, their file by its path
- * from the folder of `model_path`, where the model will be. Fails with MLFF_ERR_MEMORY. */
+/* Notes the number and SHA-256 of the training structures in a model's metadata, and, where `origin` is given, their file and the model
+ * begun with by their paths from the folder of `model_path`, where the model will be. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, const char *model_path,
                                           const mlff_data_origin *origin);
 /* The structures that the model in the file `model_path` was trained on: of the file that its metadata name, or, of a student in the folder
- * of its mlff_distill run, of the labels there. *data_out, owned by the caller, is NULL where the metadata name none, where
- * nothing is there, and, with a warning, where their SHA-256 is not that of the metadata. Fails with MLFF_ERR_MEMORY. */
+ * of its mlff_distill run, of the labels there; and those of the model that its training began with. A part is absent where the metadata
+ * name none, where nothing is there, and, with a warning, where the SHA-256 is not that of the metadata: *complete_out (or NULL) is then 0, else 1.
+ * *data_out, owned by the caller, is NULL where all are absent. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_training_data(const mlff_model *model, const char *model_path, int n_threads,
-                                              mlff_dataset **data_out);
+                                              mlff_dataset **data_out, int *complete_out);
 
 /* Checkpoint: raw and averaged weights, moments, step, place in the data, schedule. Written whole or not at all, and
  * checksummed. A run that goes on from it ends in the same bits as one that was never stopped. Save fails with MLFF_ERR_IO, or

@@ -252,9 +252,10 @@ test_copies() {
     run 1 $judge --test other.xyz
     says 'held_out +passed +0 '
     says 'against the labels of 1 held-out structure;'
-    says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0'
-    run 1 $judge --test other.xyz --min-speed 0
+    says '^not judged, since there is no --teacher to compare with: speed, pressed$'
     grep -q '^speed' out && fail "a speed without a teacher"
+    run 1 $judge --test other.xyz --min-speed 2
+    says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0' && says '^not judged, .*: pressed$'
     # Without --trained-on: by the file that the student's metadata name, wherever both are moved to, as long as it is the same.
     judge="--nve 0 --hot 0 --compare 0"
     mkdir moved stored
@@ -292,13 +293,38 @@ test_copies() {
     says 'training.data_file +\.\./data/twenty.xyz$' && says 'training.data_split +0.2$' && says 'training.data_largest_force +9.5$'
     run 1 verdict models/student.safetensors $judge --test twenty.xyz
     says 'held_out +FAILED +80 '
-    # Of a model that was trained before, the file is not all of its data.
-    run 0 train twenty.xyz --student student.safetensors --steps 2 --device cpu -o again.safetensors
-    run 1 verdict again.safetensors $judge --test twenty.xyz
-    grep -q 'held' out && fail "a file in place of all training data"
-    is "$(wc -c <err)" 0 "bytes of warnings of the first training's file"
-    run 0 info again.safetensors
-    grep -q 'training.data_\(file\|split\|seed\)' out && fail "the file of the first training"
+    # A model that was trained before: its data count too, and where they are not found, a test is called held-out by no part of the data.
+    head -50 twenty.xyz >ten.xyz
+    run 0 train ten.xyz --validation other.xyz --student student.safetensors --steps 2 --device cpu -o models/again.safetensors
+    run 0 info models/again.safetensors
+    says 'training.begun_with +\.\./student.safetensors$' && says 'training.data_file +\.\./ten.xyz$'
+    run 1 verdict models/again.safetensors $judge --test twenty.xyz
+    says 'compared with the 26 structures that the student was trained on'
+    says 'held_out +FAILED +([89][0-9]|100) '
+    run 1 verdict models/again.safetensors $judge --test other.xyz
+    says 'held_out +passed +0 '
+    cp models/again.safetensors models/alone.safetensors
+    mv student.safetensors first.safetensors
+    run 1 verdict models/alone.safetensors $judge --test twenty.xyz
+    says 'held_out +FAILED +50 '
+    run 1 verdict models/alone.safetensors $judge --test other.xyz
+    says 'warning: the student was trained several times, and .* not found: .* 10 structures, of which the test has no copies; name all files with --trained-on' err
+    grep -q 'held' out && fail "a test is held out of a part of the training data"
+    run 1 verdict models/alone.safetensors $judge --test twenty.xyz --trained-on ten.xyz --trained-on twenty.xyz
+    says 'held_out +FAILED +100 '
+    cp models/alone.safetensors student.safetensors # another model of this name
+    run 1 verdict models/again.safetensors $judge --test other.xyz
+    says 'trained several times' err
+    mv first.safetensors student.safetensors
+    # Once more on the same file: its structures are counted once. What --largest-error leaves out is in the file, so that it is not named.
+    run 0 train ten.xyz --validation other.xyz --student models/again.safetensors --steps 2 --device cpu -o third.safetensors
+    run 1 verdict third.safetensors $judge --test other.xyz
+    says 'compared with the 26 structures'
+    sed -i '3s/0 0 0$/15 0 0/' ten.xyz
+    run 0 train ten.xyz --validation other.xyz --student student.safetensors --largest-error 10 --steps 2 --device cpu -o fourth.safetensors
+    says '^1 structure left out'
+    run 0 info fourth.safetensors
+    says 'training.begun_with +student' && ! grep -q 'training.data_file' out || fail "a file of which a part was left out"
     # Labels of another method begin at another zero.
     sed 's/energy=-1.5/energy=-7.5/' twenty.xyz >other-zero.xyz
     run 0 train other-zero.xyz --student student.safetensors --steps 2 --device cpu -o other.safetensors --json
@@ -556,10 +582,12 @@ test_verdict_words() {
     says 'stability.hot .* 3 runs of 0.004 ps'
     says 'structure .* over 4 x 0.004 ps'
     says 'pressed +passed .* of (64|128) structures? with two atoms pressed to 0.6 of their covalent distance (is|are) wrong'
-    run 1 $judge --hot 0 --min-speed 0
+    run 1 $judge --hot 0 --pressed 64 --compare 1
+    says '^not judged, since there is no --teacher to compare with: speed$'
     says 'structure +NOT MEASURED +- <= +-  '
     says 'pressed +NOT MEASURED +- <= +10 +%: no teacher to measure beside'
-    run 1 $judge --hot 0 --min-speed 0 --compare 0 --pressed 0
+    run 1 $judge --hot 0
+    says '^not judged, since there is no --teacher to compare with: speed, pressed, structure, spectrum$'
     grep -q 'NOT MEASURED' out && fail "a bar that was not asked for"
     # What cannot be decided is continued, of a small system for longer: a limit within any interval.
     run 1 verdict ethanol --test water.xyz --system ethanol --nve 0.2 --hot 0 --compare 0 --min-speed 0 --max-drift 1e-12

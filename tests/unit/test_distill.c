@@ -237,7 +237,7 @@ static void test_rounds(void **state)
     // What the student was trained on, those of the rounds included, is found again in its folder.
     mlff_model *student = NULL;
     assert_int_equal(mlff_model_load(in_folder("rounds", "student.safetensors"), &student), MLFF_OK);
-    assert_int_equal(mlff_model_training_data(student, in_folder("rounds", "student.safetensors"), 1, &labels), MLFF_OK);
+    assert_int_equal(mlff_model_training_data(student, in_folder("rounds", "student.safetensors"), 1, &labels, NULL), MLFF_OK);
     assert_non_null(labels);
     assert_true(mlff_dataset_size(labels) > 100); // probes count twice
     mlff_dataset_destroy(labels);

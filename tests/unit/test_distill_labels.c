@@ -90,7 +90,7 @@ static mlff_dataset *trained_on(const char *run)
     mlff_model *student;
     mlff_dataset *data;
     assert_ok(mlff_model_load(in_folder(run, "student.safetensors"), &student));
-    assert_ok(mlff_model_training_data(student, in_folder(run, "student.safetensors"), 1, &data));
+    assert_ok(mlff_model_training_data(student, in_folder(run, "student.safetensors"), 1, &data, NULL));
     mlff_model_destroy(student);
     return data;
 }
@@ -365,7 +365,7 @@ static void test_data_is_a_pipe(void **state)
     assert_ok(mlff_model_save(model, in_folder("m.safetensors", "")));
     assert_int_equal(mkfifo(in_folder("pipe", ""), 0600), 0);
     alarm(20);
-    assert_ok(mlff_model_training_data(model, in_folder("m.safetensors", ""), 1, &data));
+    assert_ok(mlff_model_training_data(model, in_folder("m.safetensors", ""), 1, &data, NULL));
     alarm(0);
     assert_null(data);
     mlff_model_destroy(model);

@@ -71,6 +71,8 @@ typedef struct training {
     double split, largest_force, largest_error;
     int64_t epochs;
     bool to_json;
+    bool begun_trained;             // --student is no model with random weights
+    bool left_out_far;              // by --largest-error: the metadata can not say which
     mlff_training_errors errors;    // of the best weights
     char best[PATH_MAX];            // of --checkpoint: the best model so far
     base_output reserve;            // space for the student
@@ -249,7 +251,7 @@ done:
 }
 
 // A training cannot learn from structures at which the student that it begins with diverges.
-static mlff_status leave_out_far(const training *run, const mlff_model *student, mlff_dataset *data)
+static mlff_status leave_out_far(training *run, const mlff_model *student, mlff_dataset *data)
 {
     mlff_status status = MLFF_OK;
     mlff_evaluator_options of_evaluator = mlff_evaluator_options_default();
@@ -257,6 +259,7 @@ static mlff_status leave_out_far(const training *run, const mlff_model *student,
     of_evaluator.device = run->trainer.device;
     of_evaluator.n_threads = run->trainer.n_threads;
     MLFF_TRY(mlff_dataset_remove_far(data, student, run->largest_error, &of_evaluator, &n_left_out));
+    run->left_out_far = n_left_out > 0;
     if (mlff_dataset_size(data) == 0)
         return mlff_fail(MLFF_ERR_VALUE,
                          "%s: at all of its structures (%" PRId64 ") %s is off by more than %g eV/Å; raise --largest-error",
@@ -275,12 +278,15 @@ static mlff_status make_student(training *run, mlff_dataset *data, mlff_model **
     char elements[512];
     mlff_model *begun = NULL;
     mlff_setting chosen[N_SETTINGS + 3] = {{0}};
+    mlff_model_info info;
     mlff_dataset_elements(data, elements, sizeof elements);
     snprintf(run->seed, sizeof run->seed, "%" PRIu64, run->trainer.seed);
     for (int k = 0; k < N_SETTINGS; k++) chosen[k] = (mlff_setting){settings[k].setting, run->settings[k]};
     chosen[N_SETTINGS] = (mlff_setting){"elements", elements};
     chosen[N_SETTINGS + 1] = (mlff_setting){"seed", run->seed};
     MLFF_TRY(run->begin ? mlff_model_load(run->begin, &begun) : mlff_model_create(NULL, chosen, &begun));
+    mlff_model_info_get(begun, &info);
+    run->begun_trained = info.trained;
     if (run->largest_error > 0) MLFF_TRY(leave_out_far(run, begun, data));
     MLFF_TRY(mlff_model_to_train(begun, data, run->trainer.n_threads, model_out));
 done:
@@ -357,12 +363,12 @@ static mlff_status note_training(const training *run, const mlff_dataset *train,
 {
     mlff_status status = MLFF_OK;
     char text[160], errors[96];
-    const mlff_data_origin origin = {.path = run->data,
+    const mlff_data_origin origin = {.path = run->left_out_far ? NULL : run->data,
                                      .largest_force = run->largest_force > 0 ? run->largest_force : INFINITY,
                                      .split = run->validation ? 0 : run->split,
-                                     .seed = run->trainer.seed};
-    // Of a model that was trained before, this is not all of its data.
-    MLFF_TRY(mlff_model_note_data(student, train, run->output, run->begin ? NULL : &origin));
+                                     .seed = run->trainer.seed,
+                                     .begun_with = run->begun_trained ? run->begin : NULL};
+    MLFF_TRY(mlff_model_note_data(student, train, run->output, &origin));
     snprintf(text, sizeof text, "validation: %s (mean absolute)", mlff_training_errors_text(&run->errors, errors));
     MLFF_TRY(mlff_model_note(student, "error", text));
 done:

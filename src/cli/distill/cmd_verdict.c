@@ -13,7 +13,7 @@
 static const cli_option options[] = {
     {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},
     {"trained-on", 0, "FILE",
-     "the labelled structures that the student was trained on: copies of them in --test fail the verdict\n"
+     "structures that the student was trained on, repeated for several files: copies in --test fail the verdict\n"
      "(those that its metadata name, where they are still there)"},
     {"teacher", 0, "TEACHER",
      "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, pressed, structure and spectrum are beside it"},
@@ -34,7 +34,7 @@ static const cli_option options[] = {
     {"max-force-error", 0, "EV_PER_ANGSTROM", "mean absolute, eV/Å (0.05)"},
     {"max-energy-error", 0, "EV", "mean absolute, eV/atom (0.005)"},
     {"max-drift", 0, "EV_PER_PS", "slope of the conserved energy, eV/atom/ps (5e-5)"},
-    {"min-speed", 0, "RATIO", "teacher's time over the student's (1; 0 leaves it out where there is no --teacher)"},
+    {"min-speed", 0, "RATIO", "teacher's time over the student's (1)"},
     {"seed", 0, "S", "of velocities and noise (0)"},
     {"device", 0, "DEVICE", "of the student, and of a teacher that is a model: auto, cpu or cuda:0 (auto)"},
     {"threads", 0, "N", "CPU threads of each, processes of xtb and KIM (all cores this process may use)"},
@@ -45,6 +45,21 @@ static int show(void *context, const char *what, double fraction)
     (void)context;
     cli_progress("verdict: %s, %.0f %%", what, 100 * fraction);
     return cli_interrupted();
+}
+
+// Bars that are measured beside a teacher, where there is none and they are not asked for.
+static void leave_out_comparisons(const cli_arguments *arguments, mlff_verdict_options *o)
+{
+    if (cli_given(arguments, "teacher")) return;
+    const bool speed = !cli_given(arguments, "min-speed"), pressed = !cli_given(arguments, "pressed"),
+               compare = !cli_given(arguments, "compare");
+    if (speed) o->min_speed = 0;
+    if (pressed) o->n_pressed = 0;
+    if (compare) o->compare_ps = 0;
+    if (speed || pressed || compare)
+        printf("not judged, since there is no --teacher to compare with: %s%s%s%s%s\n", speed ? "speed" : "",
+               speed && (pressed || compare) ? ", " : "", pressed ? "pressed" : "", pressed && compare ? ", " : "",
+               compare ? "structure, spectrum" : "");
 }
 
 static int parse(cli_arguments *arguments, mlff_verdict_options *o)
@@ -65,6 +80,7 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->callback = show;
     if (arguments->failed) return CLI_USAGE;
+    leave_out_comparisons(arguments, o);
     if (!cli_given(arguments, "test")) return cli_usage_error(arguments, "--test FILE is missing");
     return cli_exit(cli_device(arguments, &o->device));
 }
@@ -161,20 +177,43 @@ done:
     return status;
 }
 
+// Of a student that was trained several times a part of the structures is known: copies of these are reported, and without one nothing is said of
+// the test, which may have copies of the others.
+static mlff_status compare_with_part(const mlff_dataset *test, mlff_dataset **known)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_copies;
+    const int64_t n = mlff_dataset_size(*known);
+    MLFF_TRY(mlff_dataset_copies(test, *known, &n_copies, NULL));
+    cli_say(
+        "warning: the student was trained several times, and structures of a training are not found: it is compared with %" PRId64
+        " structure%s%s; name all files with --trained-on",
+        n, base_plural(n), n_copies ? "" : ", of which the test has no copies");
+    if (n_copies > 0) return MLFF_OK;
+    mlff_dataset_destroy(*known);
+    *known = NULL;
+done:
+    return status;
+}
+
 // Those of --trained-on, or those that the student's metadata name, where they are still there; else NULL.
-static mlff_status find_training_data(const cli_arguments *arguments, const mlff_model *student, mlff_dataset **data_out)
+static mlff_status find_training_data(const cli_arguments *arguments, const mlff_model *student, const mlff_dataset *test,
+                                      mlff_dataset **data_out)
 {
     mlff_status status = MLFF_OK;
     char path[PATH_MAX];
-    const char *given = cli_text(arguments, "trained-on", NULL);
+    int complete;
+    const char *given = cli_each(arguments, "trained-on", 0);
     if (given) {
         MLFF_TRY(mlff_dataset_create(data_out));
-        MLFF_TRY(mlff_dataset_read(*data_out, given));
+        for (int k = 0; (given = cli_each(arguments, "trained-on", k)); k++) MLFF_TRY(mlff_dataset_read(*data_out, given));
         goto done;
     }
     MLFF_TRY(mlff_model_find(arguments->positional[0], path, sizeof path));
-    MLFF_TRY(mlff_model_training_data(student, path, 0, data_out));
-    if (*data_out)
+    MLFF_TRY(mlff_model_training_data(student, path, 0, data_out, &complete));
+    if (*data_out && !complete)
+        MLFF_TRY(compare_with_part(test, data_out));
+    else if (*data_out)
         cli_print("compared with the %" PRId64 " structure%s that the student was trained on, which its metadata name\n",
                   mlff_dataset_size(*data_out), base_plural(mlff_dataset_size(*data_out)));
 done:
@@ -203,7 +242,7 @@ static int run_verdict(cli_arguments *arguments)
     if (cli_given(arguments, "baseline")) MLFF_TRY(mlff_model_load(cli_text(arguments, "baseline", NULL), &baseline));
     MLFF_TRY(mlff_dataset_create(&test));
     MLFF_TRY(mlff_dataset_read(test, cli_text(arguments, "test", NULL)));
-    MLFF_TRY(find_training_data(arguments, student, &trained_on));
+    MLFF_TRY(find_training_data(arguments, student, test, &trained_on));
     if (teacher_name) {
         mlff_teacher_options of_teacher = mlff_teacher_options_default();
         of_teacher.device = wanted.device;
@@ -248,15 +287,15 @@ const cli_command verdict_command = {
     .details =
         "Measures errors on held-out structures, the drift of the energy in NVE dynamics, bonds at 500 K and compressed pairs.\n"
         "With --teacher it also compares speed, forces on atoms that are pressed together, distances and vibrations with the\n"
-        "teacher's. What is requested and cannot be measured fails. The dynamics begin with each --system, or with the first\n"
-        "structure of --test. Exit status: 0 passed, 1 not.\n"
+        "teacher's; without one these bars are left out. What is requested and cannot be measured fails. The dynamics begin "
+        "with\n"
+        "each --system, or with the first structure of --test. Exit status: 0 passed, 1 not.\n"
         "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json. Those of speed, dynamics and pressed\n"
         "atoms are also in NAME.json.parts until the verdict is written: the same command goes on behind them, also after a\n"
         "verdict of another student.",
-    .examples =
-        "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
-        "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz --compare 0 --min-speed 0 --pressed 0\n"
-        "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
+    .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
+                "mlff verdict student.safetensors --test test.extxyz --trained-on train.extxyz\n"
+                "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
     .options = options,
     .min_positional = 1,
     .max_positional = 1,

@@ -2,7 +2,8 @@
 // trained_on.c: the structures that a student was trained on, found again by what its metadata say.
 //
 // A student's metadata have the SHA-256 of its training structures. The file that they came from is named from the student's folder, with
-// the choice that was made of it; a student in the folder of its run is found by the settings there.
+// the choice that was made of it; a student in the folder of its run is found by the settings there. A trained model that the training began
+// with is named in the same way: its own metadata say what it was trained on.
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -13,6 +14,7 @@
 #include "base/sha256.h"
 #include "distill.h"
 #include "model/model.h"
+#include "train/data/dataset.h"
 
 // "/a/b" of "/a/b/c", in place; "." of a name without a folder.
 static void cut_to_folder(char *path)
@@ -45,33 +47,63 @@ static mlff_status note_number(mlff_model *model, const char *key, double value)
     return status;
 }
 
+// Notes the way from the model's folder to a file, where there is one: not from or to a stream.
+static mlff_status note_file(mlff_model *model, const char *key, const char *model_path, const char *path, bool *noted_out)
+{
+    mlff_status status = MLFF_OK;
+    char folder[PATH_MAX], whole[PATH_MAX], file[PATH_MAX];
+    base_text way = {0};
+    *noted_out = false;
+    if (!model_path || !path || base_is_stream(path)) return MLFF_OK;
+    if (!base_link_target(model_path, folder)) snprintf(folder, sizeof folder, "%s", model_path); // a link's target is written
+    cut_to_folder(folder);
+    if (!realpath(folder, whole) || !realpath(path, file)) return MLFF_OK; // standard input
+    add_way(&way, whole, file);
+    MLFF_TRY(way.status);
+    MLFF_TRY(mlff_model_note(model, key, way.text));
+    *noted_out = true;
+done:
+    base_text_free(&way);
+    return status;
+}
+
+// The trained model that a training began with: its file, and the SHA-256 of that; the name alone where it cannot be found again.
+static mlff_status note_begun_with(mlff_model *model, const char *model_path, const char *begun_with)
+{
+    mlff_status status = MLFF_OK;
+    char path[PATH_MAX], hash[SHA256_TEXT_BYTES];
+    bool noted;
+    MLFF_TRY(mlff_model_note(model, "begun_with", begun_with));
+    if (mlff_model_find(begun_with, path, sizeof path) != MLFF_OK || sha256_file(path, hash) != MLFF_OK) return MLFF_OK;
+    MLFF_TRY(note_file(model, "begun_with", model_path, path, &noted));
+    if (noted) MLFF_TRY(mlff_model_note(model, "begun_with_hash", hash));
+done:
+    return status;
+}
+
 mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, const char *model_path,
                                  const mlff_data_origin *origin)
 {
     mlff_status status = MLFF_OK;
-    char folder[PATH_MAX], whole[PATH_MAX], file[PATH_MAX], text[80];
-    base_text way = {0};
+    char text[80];
+    bool noted;
     // Those of a training before are not of these structures.
-    static const char *const of_file[] = {"training.data_file", "training.data_split", "training.data_seed",
-                                          "training.data_largest_force"};
-    for (size_t k = 0; k < sizeof of_file / sizeof *of_file; k++) weights_remove(&model->file, of_file[k]);
+    static const char *const of_before[] = {"training.data_file",          "training.data_split", "training.data_seed",
+                                            "training.data_largest_force", "training.begun_with", "training.begun_with_hash"};
+    for (size_t k = 0; k < sizeof of_before / sizeof *of_before; k++) weights_remove(&model->file, of_before[k]);
     MLFF_TRY(mlff_dataset_hash(train, text));
     MLFF_TRY(mlff_model_note(model, "data_hash", text));
     snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
     MLFF_TRY(mlff_model_note(model, "data", text));
-    if (!origin || !model_path || base_is_stream(origin->path)) goto done;
-    if (!base_link_target(model_path, folder)) snprintf(folder, sizeof folder, "%s", model_path); // a link's target is written
-    cut_to_folder(folder);
-    if (!realpath(folder, whole) || !realpath(origin->path, file)) goto done; // standard input
-    add_way(&way, whole, file);
-    MLFF_TRY(way.status);
-    MLFF_TRY(mlff_model_note(model, "data_file", way.text));
+    if (origin && origin->begun_with) MLFF_TRY(note_begun_with(model, model_path, origin->begun_with));
+    if (!origin) goto done;
+    MLFF_TRY(note_file(model, "data_file", model_path, origin->path, &noted));
+    if (!noted) goto done;
     snprintf(text, sizeof text, "%" PRId64, (int64_t)origin->seed); // as it is read
     if (origin->split > 0) MLFF_TRY(note_number(model, "data_split", origin->split));
     if (origin->split > 0) MLFF_TRY(mlff_model_note(model, "data_seed", text));
     if (isfinite(origin->largest_force)) MLFF_TRY(note_number(model, "data_largest_force", origin->largest_force));
 done:
-    base_text_free(&way);
     return status;
 }
 
@@ -140,7 +172,8 @@ static mlff_status warn_of(const char *model_path, mlff_status status)
     return MLFF_OK;
 }
 
-mlff_status mlff_model_training_data(const mlff_model *model, const char *model_path, int n_threads, mlff_dataset **data_out)
+// Of the last training alone; NULL where they are not known.
+static mlff_status read_last(const mlff_model *model, const char *model_path, int n_threads, mlff_dataset **data_out)
 {
     mlff_status status = MLFF_OK;
     mlff_dataset *train = NULL;
@@ -168,5 +201,74 @@ mlff_status mlff_model_training_data(const mlff_model *model, const char *model_
 done:
     mlff_dataset_destroy(train);
     base_text_free(&path);
+    return status;
+}
+
+// The model that a training began with, and its file in `path`, which holds that of `model` before; NULL where it is not there any more.
+static mlff_status load_begun_with(const mlff_model *model, char path[PATH_MAX], mlff_model **begun_out)
+{
+    mlff_status status = MLFF_OK;
+    base_text text = {0};
+    struct stat found;
+    char folder[PATH_MAX], hash[SHA256_TEXT_BYTES];
+    const char *noted = find_note(model, "begun_with_hash"), *file = find_note(model, "begun_with");
+    *begun_out = NULL;
+    if (!noted || !file || !realpath(path, folder)) return MLFF_OK;
+    cut_to_folder(folder);
+    base_text_add(&text, "%s/%s", folder, file);
+    MLFF_TRY(text.status);
+    if (stat(text.text, &found) != 0 || !S_ISREG(found.st_mode) || !realpath(text.text, path)) goto done;
+    status = sha256_file(path, hash);
+    if (status == MLFF_OK && strcmp(hash, noted) == 0) status = mlff_model_load(path, begun_out);
+    if (status != MLFF_OK) status = warn_of(path, status);
+done:
+    base_text_free(&text);
+    return status;
+}
+
+static mlff_status add_all(mlff_dataset *to, const mlff_dataset *from)
+{
+    mlff_status status = MLFF_OK;
+    for (size_t f = 0; f < from->n_frames && status == MLFF_OK; f++) status = dataset_add_copy(to, &from->frames[f]);
+    return status;
+}
+
+mlff_status mlff_model_training_data(const mlff_model *model, const char *model_path, int n_threads, mlff_dataset **data_out,
+                                     int *complete_out)
+{
+    enum { MOST_TRAININGS = 100 }; // models that name each other have no end
+    mlff_status status = MLFF_OK;
+    mlff_dataset *all = NULL, *data = NULL;
+    mlff_model *begun = NULL, *next = NULL;
+    char path[PATH_MAX], hash[SHA256_TEXT_BYTES] = "";
+    bool complete = true;
+    *data_out = NULL;
+    if (snprintf(path, sizeof path, "%s", model_path) >= PATH_MAX)
+        return mlff_fail(MLFF_ERR_LIMIT, "%s: the path is too long", model_path);
+    for (int n = 0; model; n++) {
+        const char *noted = find_note(model, "data_hash");
+        const bool again = noted && strcmp(noted, hash) == 0; // the same structures as in the training after it
+        if (!again) MLFF_TRY(read_last(model, path, n_threads, &data));
+        complete = complete && (again || data);
+        snprintf(hash, sizeof hash, "%s", noted && (again || data) ? noted : "");
+        if (all && data) MLFF_TRY(add_all(all, data));
+        if (all)
+            mlff_dataset_destroy(data);
+        else
+            all = data;
+        data = NULL;
+        if (!find_note(model, "begun_with")) break;
+        if (n < MOST_TRAININGS) MLFF_TRY(load_begun_with(model, path, &next));
+        mlff_model_destroy(begun);
+        model = begun = next;
+        next = NULL;
+    }
+    if (complete_out) *complete_out = complete && model;
+    *data_out = all;
+    all = NULL;
+done:
+    mlff_dataset_destroy(all);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(begun);
     return status;
 }
