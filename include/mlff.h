@@ -124,6 +124,9 @@ MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, con
 /* 1: at this temperature forces are extrapolated, as it is more than 1.25 times the highest one of the structures that the model was
  * trained on. `highest_out`, or NULL: that one, K; infinite where the file does not say it. */
 MLFF_API int mlff_model_extrapolates_at(const mlff_model *model, double temperature_kelvin, double *highest_out);
+/* The shortest distance of two atoms in the structures that the model was trained on, as a part of the sum of their covalent radii, 1 at most; NaN where
+ * the file does not say it. */
+MLFF_API double mlff_model_nearest(const mlff_model *model);
 
 /* ---- halo ------------------------------------------------------------------------------------ */
 
@@ -332,9 +335,10 @@ typedef struct mlff_evaluator_info {
     int64_t host_bytes; /* held by this evaluator */
     int64_t device_bytes;
     int n_members; /* of an ensemble that run; 1 where the model is none */
-    /* Pairs of the last compute, from owned atoms and directed, within the core repulsion: where few or no structures that the model was
-     * trained on are expected, so that forces may be extrapolated. 0 for a model without a core repulsion; -1: not counted (on GPUs, several devices). */
-    int64_t n_core_pairs;
+    /* Pairs of the last compute, from owned atoms and directed, nearer than 0.95 of the nearest of the training structures (mlff_model_nearest),
+     * so that forces are extrapolated; where the model's file does not say that, pairs within its core repulsion. 0 for a model with neither;
+     * -1: not counted (on GPUs, several devices). */
+    int64_t n_near_pairs;
 } mlff_evaluator_info;
 MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);
 

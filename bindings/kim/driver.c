@@ -295,7 +295,7 @@ static void warn_if_extrapolating(const KIM_ModelCompute *compute, kim_model *m)
     char text[EXTRAPOLATION_TEXT];
     mlff_evaluator_info info;
     mlff_evaluator_info_get(m->evaluator, &info);
-    if (!extrapolation_by_cores(&m->told, info.n_core_pairs, text)) return;
+    if (!extrapolation_by_distance(&m->told, m->model, info.n_near_pairs, text)) return;
     KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_warning, text, __LINE__, __FILE__);
     if (ranks_first_to_warn()) fprintf(stderr, "mlff: kim: warning: %s\n", text);
 }

@@ -455,10 +455,10 @@ void PairMlff::compute_rows()
 // In steps whose energy LAMMPS wants. The sums are those of all ranks, and the first one says it.
 void PairMlff::warn_if_extrapolating()
 {
-    if (told.told_cores && told.told_temperature) return;
+    if (told.told_distance && told.told_temperature) return;
     mlff_evaluator_info info;
     mlff_evaluator_info_get(evaluator, &info);
-    double own[3] = {n_rows() > 0 ? static_cast<double>(info.n_core_pairs) : 0, 0, 0}, sums[3]; // pairs, m v², atoms
+    double own[3] = {n_rows() > 0 ? static_cast<double>(info.n_near_pairs) : 0, 0, 0}, sums[3]; // pairs, m v², atoms
     for (int r = 0; r < n_owned; r++) {
         const int i = atom_of_row[r];
         const double *v = atom->v[i], mass = atom->rmass ? atom->rmass[i] : atom->mass[atom->type[i]];
@@ -469,7 +469,7 @@ void PairMlff::warn_if_extrapolating()
     const double temperature = sums[2] > 0 ? force->mvv2e * sums[1] / (3 * sums[2] * force->boltz) : 0;
     const std::string at = " [mlff, step " + std::to_string(update->ntimestep) + "]";
     char text[EXTRAPOLATION_TEXT];
-    if (extrapolation_by_cores(&told, static_cast<int64_t>(sums[0]), text) && comm->me == 0) error->warning(FLERR, text + at);
+    if (extrapolation_by_distance(&told, model, static_cast<int64_t>(sums[0]), text) && comm->me == 0) error->warning(FLERR, text + at);
     const bool moves = update->whichflag == 1; // not a minimization
     if (moves && extrapolation_by_temperature(&told, model, temperature, sums[2], text) && comm->me == 0)
         error->warning(FLERR, text + at);

@@ -65,6 +65,13 @@ int mlff_model_extrapolates_at(const mlff_model *model, double temperature_kelvi
     return temperature_kelvin > far_from_training * highest;
 }
 
+double mlff_model_nearest(const mlff_model *model)
+{
+    const char *text = weights_get(&model->file, "training.nearest_of_covalent");
+    double nearest;
+    return text && base_parse_double(text, &nearest) && nearest > 0 && nearest <= 1 ? nearest : NAN;
+}
+
 size_t mlff_abi_size(const char *struct_name)
 {
     static const struct {

@@ -345,7 +345,27 @@ test_md_far_from_training() {
     extrapolated 0
     printf '3\n\nO 0 0 0\nH 0.55 0 0\nH -0.24 0.93 0\n' >pressed.xyz
     run 0 md organic-small pressed.xyz --device cpu --timestep 0.05 --n-steps 4 --temperature 300 # few steps: it becomes hot, which is another warning
-    extrapolated 1 'step 1: atoms are within the model.s core repulsion, where few or no training structures are expected'
+    extrapolated 1 'step 1: atoms are within the model.s core repulsion, and its file does not say'
+    # A student that says how near its training structures come: not within its core repulsion, but nearer than these.
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1' 'O 0 0 0 0 0 0' 'H 0 0 0.96 0 0 0' 'H 0 0.93 -0.24 0 0 0' >water.xyz
+    local train="train water.xyz --validation water.xyz --steps 2 --features 8 --layers 1 --device cpu"
+    run 0 $train --core-repulsion 1 -o student.safetensors
+    run 0 info student.safetensors
+    says 'training.nearest_of_covalent +0.9896$' # 0.96 Å of 0.97
+    run 0 md student.safetensors water.xyz --device cpu --timestep 0.05 --n-steps 4 --temperature 10
+    extrapolated 0
+    run 0 md student.safetensors pressed.xyz --device cpu --timestep 0.05 --n-steps 4 --temperature 300
+    extrapolated 1 'step [01]: atoms are nearer than in any training structure of the model \(0.99 of the sum of their covalent radii\)'
+    # Trained on: what it was trained on before counts, where that is known.
+    printf '%s\n' 3 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1' 'O 0 0 0 0 0 0' 'H 0 0 0.98 0 0 0' 'H 0 0.98 -0.24 0 0 0' >longer.xyz
+    run 0 ${train/water.xyz/longer.xyz} -o longer.safetensors && run 0 info longer.safetensors
+    says 'training.nearest_of_covalent +1$'
+    run 0 train longer.xyz --validation water.xyz --student student.safetensors --steps 2 --device cpu -o both.safetensors
+    run 0 info both.safetensors
+    says 'training.nearest_of_covalent +0.9896$'
+    run 0 train longer.xyz --validation water.xyz --student organic-small --steps 1 --device cpu -o after.safetensors
+    run 0 info after.safetensors
+    ! grep -q nearest out || fail "the distances of a part of the training structures"
 }
 
 # One bond has no standard deviation, and one neighbor is no plural.

@@ -92,14 +92,55 @@ static void test_is_added(void **state)
         mlff_evaluator_info_get(a, &within);
         mlff_evaluator_info_get(b, &none);
         const bool counted = within.device.kind == MLFF_CPU;
-        assert_int_equal(within.n_core_pairs, counted ? n_within : -1);
-        assert_int_equal(none.n_core_pairs, counted ? 0 : -1);
+        assert_int_equal(within.n_near_pairs, counted ? n_within : -1);
+        assert_int_equal(none.n_near_pairs, counted ? 0 : -1);
         mlff_evaluator_destroy(a);
         mlff_evaluator_destroy(b);
     }
     mlff_system_destroy(system);
     mlff_model_destroy(with);
     mlff_model_destroy(without);
+}
+
+// Pairs that are counted as near: of a model that says how near its training structures come these, with or without repulsion; else those within it.
+static void test_near_pairs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *core, *nearest;
+        double end; // of the sum of covalent radii
+    } cases[] = {{"0", NULL, 0},           {"0.9", NULL, 0.9}, {"0.9", "0.8", 0.95 * 0.8},
+                 {"0", "0.8", 0.95 * 0.8}, {"0", "none", 0},   {"0", "-1", 0}};
+    mlff_system *system = support_random_system(12, 1, 0.9, 5);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_model *model = make_model(cases[k].core);
+        mlff_evaluator_info info;
+        int64_t expected = 0;
+        if (cases[k].nearest) assert_ok(mlff_model_note(model, "nearest_of_covalent", cases[k].nearest));
+        assert_true(mlff_model_nearest(model) == 0.8 || (cases[k].end != 0.95 * 0.8 && isnan(mlff_model_nearest(model))));
+        mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
+        support_energy(evaluator, system);
+        mlff_evaluator_info_get(evaluator, &info);
+        for (int i = 0; i < system->n_atoms; i++) // images in the cells around it too
+            for (int j = 0; j < system->n_atoms; j++)
+                for (int image = 0; image < 125; image++) {
+                    const int shift[3] = {image % 5 - 2, image / 5 % 5 - 2, image / 25 - 2};
+                    double square = 0;
+                    if (i == j && image == 62) continue;
+                    for (int c = 0; c < 3; c++) {
+                        double d = system->positions[3 * j + c] - system->positions[3 * i + c];
+                        for (int a = 0; a < 3; a++) d += shift[a] * system->cell[3 * a + c];
+                        square += d * d;
+                    }
+                    expected +=
+                        sqrt(square) < cases[k].end * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]));
+                }
+        assert_true(cases[k].end == 0 || expected > 0);
+        assert_int_equal(info.n_near_pairs, info.device.kind == MLFF_CPU ? expected : -1);
+        mlff_evaluator_destroy(evaluator);
+        mlff_model_destroy(model);
+    }
+    mlff_system_destroy(system);
 }
 
 // Forces and stress against differences of the energy, in a small periodic cell with self-images, some pairs within the onset.
@@ -196,13 +237,10 @@ static void test_trainer_subtracts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_slope),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_is_added),
-        cmocka_unit_test(test_derivatives),
-        cmocka_unit_test(test_setting),
-        cmocka_unit_test(test_trainer_subtracts),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_slope),
+        cmocka_unit_test(test_end),        cmocka_unit_test(test_is_added),
+        cmocka_unit_test(test_near_pairs), cmocka_unit_test(test_derivatives),
+        cmocka_unit_test(test_setting),    cmocka_unit_test(test_trainer_subtracts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,6 +172,9 @@ static void test_whole_run(void **state)
     double onset = 0;
     assert_true(base_parse_double(note_of(student, "core_repulsion"), &onset));
     assert_true(onset < 1 && count_closer(data, onset) <= 10 && count_closer(data, onset + 0.002) >= 10);
+    // It also says how near they come at the nearest: written with four digits, rounded down.
+    const double nearest = mlff_model_nearest(student);
+    assert_true(nearest < onset && count_closer(data, nearest - 1e-9) == 0 && count_closer(data, nearest + 1.1e-4) >= 1);
     mlff_dataset_destroy(data);
     mlff_model_destroy(student);
 }

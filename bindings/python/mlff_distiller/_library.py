@@ -90,6 +90,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_model_info_get": ("void", [_P, POINTER(s.mlff_model_info)]),
     "mlff_model_metadata": (c_char_p, [_P, c_int, POINTER(c_char_p)]),
     "mlff_model_extrapolates_at": (c_int, [_P, c_double, POINTER(c_double)]),
+    "mlff_model_nearest": (c_double, [_P]),
     "mlff_model_destroy": ("void", [_P]),
     "mlff_evaluator_options_default": (s.mlff_evaluator_options, []),
     "mlff_evaluator_create": (None, [_P, POINTER(s.mlff_evaluator_options), _PP]),

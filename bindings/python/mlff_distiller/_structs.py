@@ -175,7 +175,7 @@ class mlff_evaluator_info(Structure):
         ("host_bytes", c_int64),
         ("device_bytes", c_int64),
         ("n_members", c_int),
-        ("n_core_pairs", c_int64),
+        ("n_near_pairs", c_int64),
     ]
 
 

@@ -110,7 +110,7 @@ void md_watch_extrapolation(simulation *run)
     mlff_evaluator_info info;
     char text[EXTRAPOLATION_TEXT];
     mlff_evaluator_info_get(run->setup.evaluator, &info);
-    if (extrapolation_by_cores(&run->told, info.n_core_pairs, text))
+    if (extrapolation_by_distance(&run->told, run->setup.model, info.n_near_pairs, text))
         cli_say("warning: step %" PRId64 ": %s", run->last.step, text);
     if (extrapolation_by_temperature(&run->told, run->setup.model, run->last.temperature_kelvin, run->n_free, text))
         cli_say("warning: step %" PRId64 ": %s", run->last.step, text);

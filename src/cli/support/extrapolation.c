@@ -5,13 +5,22 @@
 #include <math.h>
 #include <stdio.h>
 
-bool extrapolation_by_cores(extrapolation *told, int64_t n_core_pairs, char text[EXTRAPOLATION_TEXT])
+bool extrapolation_by_distance(extrapolation *told, const mlff_model *model, int64_t n_near_pairs, char text[EXTRAPOLATION_TEXT])
 {
-    if (n_core_pairs <= 0 || told->told_cores) return false;
-    told->told_cores = true;
-    snprintf(text, EXTRAPOLATION_TEXT,
-             "atoms are within the model's core repulsion, where few or no training structures are expected: its forces may be "
-             "extrapolated (said once)");
+    const double nearest = mlff_model_nearest(model);
+    if (n_near_pairs <= 0 || told->told_distance) return false;
+    told->told_distance = true;
+    if (isfinite(nearest))
+        snprintf(text, EXTRAPOLATION_TEXT,
+                 "atoms are nearer than in any training structure of the model (%.3g of the sum of their covalent radii): its "
+                 "forces are "
+                 "extrapolated (said once)",
+                 nearest);
+    else
+        snprintf(
+            text, EXTRAPOLATION_TEXT,
+            "atoms are within the model's core repulsion, and its file does not say how near those of its training structures "
+            "come: its forces may be extrapolated (said once)");
     return true;
 }
 

@@ -9,14 +9,14 @@
 #include "mlff.h"
 
 typedef struct extrapolation {
-    bool told_cores, told_temperature;
+    bool told_distance, told_temperature;
     double hottest_kelvin; /* so far: cooler steps need not look into the model's metadata */
 } extrapolation;
 
 enum { EXTRAPOLATION_TEXT = 256 };
 
-/* True, and the sentence, the first time that pairs are within the core repulsion (mlff_evaluator_info). */
-bool extrapolation_by_cores(extrapolation *told, int64_t n_core_pairs, char text[EXTRAPOLATION_TEXT]);
+/* True, and the sentence, the first time that pairs are nearer than in training structures (mlff_evaluator_info). */
+bool extrapolation_by_distance(extrapolation *told, const mlff_model *model, int64_t n_near_pairs, char text[EXTRAPOLATION_TEXT]);
 /* The same for the temperature at a step of n_atoms that may move; what may be a fluctuation, up to five standard deviations, is not told. */
 bool extrapolation_by_temperature(extrapolation *told, const mlff_model *model, double temperature_kelvin, double n_atoms,
                                   char text[EXTRAPOLATION_TEXT]);

@@ -416,7 +416,7 @@ const char *mlff_evaluator_kernel_stage(const mlff_evaluator *e, const char *ker
 void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_out)
 {
     *info_out = (mlff_evaluator_info){
-        .device = e->options.device, .precision = e->options.precision, .cpu_path = "", .n_members = 1, .n_core_pairs = -1};
+        .device = e->options.device, .precision = e->options.precision, .cpu_path = "", .n_members = 1, .n_near_pairs = -1};
     e->interface->info(e->self, info_out);
     info_out->n_growths += e->n_growths;
     info_out->host_bytes += (int64_t)sizeof(double) * (int64_t)(e->member_capacity + e->mean_capacity);

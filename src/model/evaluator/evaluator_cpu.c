@@ -8,6 +8,7 @@
 #include "device/cpu.h"
 #include "device/team.h"
 #include "evaluator.h"
+#include "near_pairs.h"
 #include "pairs.h"
 
 enum { STAGE_NEIGHBORS, STAGE_GEOMETRY, STAGE_BACKEND }; // then the backend's, then forces
@@ -29,7 +30,9 @@ typedef struct cpu_evaluator {
     double *pair_gradient; // [n_pairs][3]
     double *per_atom;      // [n_atoms] energies or [n_systems], then [n_atoms][3] direct forces, [n_systems][6] stress
     size_t vector_capacity, gradient_capacity, output_capacity;
-    int64_t n_computes, n_pairs, n_core_pairs, n_growths;
+    double near_radius[MLFF_MAX_ATOMIC_NUMBER + 1]; // near_pairs.h
+    bool counts_near;
+    int64_t n_computes, n_pairs, n_near_pairs, n_growths;
 } cpu_evaluator;
 
 // ---- creation and destruction -------------------------------------------------------------------------------------
@@ -78,6 +81,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     e->model = model;
     e->options = options;
     e->member = -1;
+    e->counts_near = near_pairs_radii(model, e->near_radius);
     const cpu_options cpu = {.precision = options->precision,
                              .n_threads = options->n_threads,
                              .path = options->cpu_path,
@@ -216,7 +220,8 @@ static mlff_status compute(void *self, const mlff_batch *batch, const mlff_resul
     stage_begin(&e->clock);
     model_graph graph = e->graph;
     graph.vectors = e->vectors_angstrom;
-    if (e->model->core_repulsion > 0) e->n_core_pairs = core_repulsion_add(e->model, &graph, &outputs);
+    if (e->model->core_repulsion > 0) core_repulsion_add(e->model, &graph, &outputs);
+    if (e->counts_near) e->n_near_pairs = near_pairs_count(&graph, e->near_radius);
     MLFF_TRY(assemble_check_finite(batch, &e->graph, &outputs));
     assemble_results(e->model, batch, &graph, &outputs, results);
     stage_end(&e->clock, e->n_stages - 1);
@@ -279,7 +284,7 @@ static void info(const void *self, mlff_evaluator_info *info_out)
     info_out->n_rebuilds = list.n_rebuilds;
     info_out->n_growths = list.n_growths + backend_growths + e->n_growths + e->given.n_growths;
     info_out->host_bytes = own + backend_bytes + list.bytes + pairs_filter_bytes(&e->given);
-    info_out->n_core_pairs = e->n_core_pairs;
+    info_out->n_near_pairs = e->n_near_pairs;
     if (e->backend->n_members) info_out->n_members = e->backend->n_members;
 }
 

@@ -101,6 +101,12 @@ mlff_status distill_labels_save(distill *d);
 /* Divides them into d->data, and chooses the onset of the students' core and the structures of the test that dynamics begin with. */
 mlff_status distill_labels_divide(distill *d);
 
+/* ---- trained_on.c */
+
+/* Notes in the metadata how near two atoms come in the training structures. `begun_with`: those of its training before count too. Fails with
+ * MLFF_ERR_MEMORY. */
+mlff_status distill_note_nearest(const mlff_dataset *train, bool begun_with, mlff_model *model);
+
 /* ---- distill_students.c */
 
 /* Whether the first `length` bytes of `name` are a file of the training that writes a model of this name: NAME.safetensors itself,

@@ -101,6 +101,7 @@ static mlff_status note_origin(const distill *d, const distill_data *data, const
     MLFF_TRY(note_labels(d, data->train, model));
     MLFF_TRY(mlff_dataset_hash(data->train, hash));
     MLFF_TRY(mlff_model_note(model, "data_hash", hash));
+    MLFF_TRY(distill_note_nearest(data->train, false, model));
     base_format(text, sizeof text, "%g", d->config.highest_kelvin);
     if (!d->config.labels) MLFF_TRY(mlff_model_note(model, "highest_kelvin", text));
     snprintf(text, sizeof text, "validation: %s (mean absolute)", mlff_training_errors_text(best, errors));

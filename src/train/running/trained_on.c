@@ -12,9 +12,11 @@
 #include <sys/stat.h>
 
 #include "base/sha256.h"
+#include "device/team.h"
 #include "distill.h"
 #include "model/model.h"
 #include "train/data/dataset.h"
+#include "train/sampling/sample_geometry.h"
 
 // "/a/b" of "/a/b/c", in place; "." of a name without a folder.
 static void cut_to_folder(char *path)
@@ -81,6 +83,43 @@ done:
     return status;
 }
 
+typedef struct nearest_search {
+    const mlff_dataset *data;
+    double *nearest;     // [threads] parts of the sum of covalent radii
+    mlff_status *status; // [threads]
+} nearest_search;
+
+static void find_nearest(void *context, const team_member *member)
+{
+    const nearest_search *s = context;
+    double nearest = 1, closest = 1;
+    mlff_status status = MLFF_OK;
+    for (size_t f = (size_t)member->thread; f < s->data->n_frames && status == MLFF_OK; f += (size_t)member->n) {
+        status = sample_closest(s->data->frames[f].system, &closest);
+        if (closest > 0) nearest = fmin(nearest, closest);
+    }
+    s->nearest[member->thread] = nearest;
+    s->status[member->thread] = status;
+}
+
+mlff_status distill_note_nearest(const mlff_dataset *train, bool begun_with, mlff_model *model)
+{
+    mlff_status status = MLFF_OK;
+    const double before = begun_with ? mlff_model_nearest(model) : 1;
+    double nearest[TEAM_MAX], all = before;
+    mlff_status found[TEAM_MAX] = {MLFF_OK};
+    weights_remove(&model->file, "training.nearest_of_covalent");
+    if (isnan(before)) return MLFF_OK; // not known
+    for (int t = 0; t < TEAM_MAX; t++) nearest[t] = 1;
+    team_run(team_size(train->n_threads), find_nearest, &(nearest_search){train, nearest, found});
+    for (int t = 0; t < TEAM_MAX; t++) all = fmin(all, nearest[t]);
+    for (int t = 0; t < TEAM_MAX; t++)
+        if (found[t] != MLFF_OK) MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory: distances of the structures");
+    status = note_number(model, "nearest_of_covalent", floor(1e4 * all) / 1e4);
+done:
+    return status;
+}
+
 mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, const char *model_path,
                                  const mlff_data_origin *origin)
 {
@@ -95,6 +134,7 @@ mlff_status mlff_model_note_data(mlff_model *model, const mlff_dataset *train, c
     MLFF_TRY(mlff_model_note(model, "data_hash", text));
     snprintf(text, sizeof text, "%" PRId64 " structure%s", mlff_dataset_size(train), base_plural(mlff_dataset_size(train)));
     MLFF_TRY(mlff_model_note(model, "data", text));
+    MLFF_TRY(distill_note_nearest(train, origin && origin->begun_with, model));
     if (origin && origin->begun_with) MLFF_TRY(note_begun_with(model, model_path, origin->begun_with));
     if (!origin) goto done;
     MLFF_TRY(note_file(model, "data_file", model_path, origin->path, &noted));
