@@ -221,6 +221,16 @@ test_bench() {
     awk -v d="$(value out precisions.1.force_difference_ev_per_angstrom)" 'BEGIN { exit !(d > 0 && d < 1e-4) }' ||
         fail "forces in float32 differ from float64 by none, or too much"
     refused 2 'precision needs a model' bench precision
+    # Without --system one that the model knows: no silicon for a student of molecules.
+    run 0 bench precision water-small --n-atoms 6 --rounds 6 --frames 1 --threads 1
+    says '^water-small: water, 6 atoms'
+    run 0 bench batch ethanol:float64 --batch-sizes 1 --n-calls 1
+    says '^ethanol:float64 on cpu: ethanol, 9 atoms'
+    "$mlff" bench compare ethanol:float64 ethanol --rounds 6 --frames 1 --threads 1 >out 2>err # 0, 3 or 4
+    says '^ethanol, 9 atoms'
+    run 0 profile organic-small --n-steps 1
+    says 'caffeine, 24 atoms'
+    refused 1 'no_such' bench batch no_such.safetensors
     run 0 bench list
     says 'si64'
     run 0 bench run aspirin --n-calls 3 -o runs.json

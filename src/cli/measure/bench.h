@@ -24,6 +24,9 @@ int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults);
 mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry);
 void bench_entry_free(bench_entry *entry);
 
+/* cli_input_make of --input or --system; without either a built-in system whose elements the implementation's model knows. An exit status. */
+int bench_input_make(cli_arguments *arguments, const char *text, uint64_t seed, cli_input *input);
+
 /* Adds to the text of an interruption whether what was measured is shown; any other status is passed on. */
 mlff_status bench_interrupted(mlff_status status, const mlff_implementations *implementations);
 

@@ -150,8 +150,7 @@ int bench_batch(cli_arguments *arguments)
     int exit_status = bench_defaults_get(arguments, &defaults);
     if (exit_status != CLI_GOOD) return exit_status;
     if (!spec) return cli_usage_error(arguments, "batch needs a model, as in mlff bench batch painn.safetensors");
-    const char *path = cli_text(arguments, "input", NULL);
-    exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", 0, &input);
+    exit_status = bench_input_make(arguments, spec, 0, &input);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_json json = {.file = stdout}, *out = cli_given(arguments, "json") ? &json : NULL;
     bench_entry entry = {0};

@@ -94,6 +94,26 @@ void bench_entry_free(bench_entry *entry)
     *entry = (bench_entry){0};
 }
 
+int bench_input_make(cli_arguments *arguments, const char *text, uint64_t seed, cli_input *input)
+{
+    mlff_status status = MLFF_OK;
+    mlff_evaluator_options unused = mlff_evaluator_options_default();
+    mlff_model *model = NULL;
+    int exit_status = CLI_GOOD;
+    const char *path = cli_text(arguments, "input", NULL);
+    if (path || cli_given(arguments, "system")) return cli_input_make(arguments, path, NULL, seed, input);
+    char *spec = base_strdup(text);
+    if (!spec) return cli_exit(MLFF_ERR_MEMORY);
+    while (take_setting(spec, &unused, &status))
+        if (status != MLFF_OK) goto done;
+    MLFF_TRY(mlff_model_load(spec, &model));
+    exit_status = cli_input_make(arguments, NULL, cli_default_system(model), seed, input);
+done:
+    base_free(spec);
+    mlff_model_destroy(model);
+    return status != MLFF_OK ? cli_exit(status) : exit_status;
+}
+
 static int on_progress(void *context, int64_t round, int64_t n_rounds)
 {
     (void)context;
@@ -405,7 +425,7 @@ int bench_compare(cli_arguments *arguments)
     if (path && cli_given(arguments, "trajectory"))
         return cli_usage_error(arguments, "--input has the frames; --trajectory goes with --system");
     int exit_status = bench_defaults_get(arguments, &defaults);
-    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &c.input);
+    if (exit_status == CLI_GOOD) exit_status = bench_input_make(arguments, c.names[0], seed, &c.input);
     if (exit_status != CLI_GOOD) return exit_status;
 
     mlff_status status = compare(&c, arguments, &defaults, &options);

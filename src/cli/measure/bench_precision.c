@@ -117,7 +117,7 @@ int bench_precision(cli_arguments *arguments)
     int exit_status = bench_defaults_get(arguments, &defaults);
     if (exit_status != CLI_GOOD) return exit_status;
     if (!model) return cli_usage_error(arguments, "precision needs a model, as in mlff bench precision painn.safetensors");
-    exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &input);
+    exit_status = bench_input_make(arguments, model, seed, &input);
     if (exit_status != CLI_GOOD) return exit_status;
     MLFF_TRY(load(&s, model, &defaults, &input));
     MLFF_TRY(path ? cli_trajectory_file(arguments, path, &trajectory)

@@ -70,22 +70,6 @@ static unsigned parse_properties(const char *text)
     return properties;
 }
 
-// Silicon, or the first built-in system whose elements the model knows.
-static const char *default_system(const cli_setup *setup)
-{
-    int n;
-    const mlff_builder_info *builders = mlff_builders(&n);
-    for (int i = -1; i < n; i++) {
-        mlff_system *system = NULL;
-        const char *name = i < 0 ? "silicon" : builders[i].name;
-        if (mlff_system_build(name, 0, 0, &system) != MLFF_OK) continue;
-        mlff_status known = cli_model_check_elements(setup->model, system, name);
-        mlff_system_destroy(system);
-        if (known == MLFF_OK) return name;
-    }
-    return "silicon";
-}
-
 typedef struct progress_state {
     int64_t start_ns;
 } progress_state;
@@ -359,7 +343,7 @@ static int run(cli_arguments *arguments)
     const char *name = arguments->positional[0];
     const bool is_teacher = mlff_teacher_is_process(name);
     if (exit_status == CLI_GOOD) exit_status = is_teacher ? setup_teacher(arguments, &setup) : cli_setup_make(arguments, &setup);
-    const char *system = exit_status != CLI_GOOD || wanted.path ? NULL : is_teacher ? "ethanol" : default_system(&setup);
+    const char *system = exit_status != CLI_GOOD || wanted.path ? NULL : is_teacher ? "ethanol" : cli_default_system(setup.model);
     if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, wanted.path, system, wanted.dynamics.seed, &input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&setup);
@@ -418,6 +402,9 @@ const cli_command profile_command = {
         "causes, memory, environment). The exit status is 1 for a memory leak; a missed target does not change it.\n"
         "MODEL may also be xtb:gfn2, xtb:gfn1 (libxtb) or kim:MODEL, which compute on the CPU in processes of their own: a step\n"
         "is one stage, and on a busy machine its waits are those of the other process.\n"
+        "Without INPUT and --system it is silicon, or, of the built-in systems whose elements the model knows, the first one "
+        "with\n"
+        "the most elements; for xtb and KIM ethanol.\n"
         "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
         "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial. Of --runs and\n"
         "--system-sizes what is whole is kept, also where a later one fails. If the file of -o is there already, it stays as it\n"

@@ -161,6 +161,35 @@ mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system 
     return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, info.name, lacking, has);
 }
 
+static int count_elements(const mlff_system *system)
+{
+    bool present[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+    int n = 0;
+    for (int i = 0; i < system->n_atoms; i++) {
+        n += !present[system->species[i]];
+        present[system->species[i]] = true;
+    }
+    return n;
+}
+
+const char *cli_default_system(const mlff_model *model)
+{
+    int n, most = 0;
+    const char *chosen = "silicon";
+    const mlff_builder_info *builders = mlff_builders(&n);
+    for (int i = -1; i < n; i++) {
+        mlff_system *system = NULL;
+        const char *name = i < 0 ? "silicon" : builders[i].name;
+        if (mlff_system_build(name, 0, 0, &system) != MLFF_OK) continue;
+        const bool known = cli_model_check_elements(model, system, name) == MLFF_OK;
+        const int n_elements = count_elements(system);
+        mlff_system_destroy(system);
+        if (known && i < 0) break;
+        if (known && n_elements > most) chosen = name, most = n_elements; // most like what the model is made for
+    }
+    return chosen;
+}
+
 static mlff_status take_first(const cli_arguments *arguments, mlff_reader *reader, const char *path, mlff_system **system_out)
 {
     mlff_system *system = NULL;
