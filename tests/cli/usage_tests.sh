@@ -47,6 +47,8 @@ test_usage() {
     for command in info eval md profile; do refused 2 "^mlff: $command: MODEL is missing; see mlff $command --help" $command; done
     refused 2 '^mlff: import: IN is missing; see' import
     refused 2 '^mlff: kim: an argument is missing; see' kim
+    mkdir -p bare/bin && cp "$mlff" bare/bin && ln -s "${mlff%/bin/mlff}/lib" bare/lib # without the program of the KIM model driver beside it
+    mlff=$PWD/bare/bin/mlff refused 1 'the KIM model driver is not built: install libkim-api-dev, then configure and build mlff again$' kim list
     refused 2 "unknown option '--nsteps'; there is --n-steps; see" md m.safetensors --nsteps 5
     refused 2 "unknown option '--n_steps=5'; there is --n-steps; see" md m.safetensors --n_steps=5
     refused 2 "option '--n-steps' needs a value" profile model --n-steps

@@ -24,8 +24,8 @@ static mlff_status run_program(char **given)
     fflush(stdout);
     execv(path, given);
     return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                     "%s: %s; this build has no KIM model driver: install libkim-api-dev, then build mlff again", path,
-                     strerror(errno));
+                     "%s: %s; the KIM model driver is not built: install libkim-api-dev, then configure and build mlff again",
+                     path, strerror(errno));
 }
 
 static int run(cli_arguments *arguments)
