@@ -516,6 +516,10 @@ test_distill_labels_refused() {
     mkdir own.run && "$mlff" distill --print-config >own.run/config.json
     refused 2 'config.json is where the run keeps its own settings' distill ethanol --system ethanol --config own.run/config.json -o own.run
     refused 1 'nowhere.extxyz: No such file' distill --labels nowhere.extxyz $small
+    refused 2 'each file of labels needs its own --labels: --labels a.extxyz --labels b.labels;' distill --labels a.extxyz b.labels $small
+    refused 2 'own --labels: --labels a.extxyz --labels c.xyz;' distill --labels a.extxyz b.xyz c.xyz $small
+    refused 2 "'ani2x' is one argument too many" distill ethanol ani2x --labels a.extxyz $small
+    refused 2 'a.extxyz: labelled structures are not a teacher; mlff train and mlff distill --labels train on them' distill a.extxyz --system ethanol $small
     head -33 good.extxyz >three.extxyz
     refused 1 'three.extxyz: 3 labelled structures; .* 50 at least' distill --labels three.extxyz $small
     sed 's/:forces:R:3//; s/^\([A-Z][a-z]* *[^ ]* *[^ ]* *[^ ]*\) .*/\1/' good.extxyz >energies.extxyz

@@ -87,6 +87,21 @@ done:
     return status;
 }
 
+// A teacher at most. Further files behind --labels FILE are taken for one.
+static int check_teacher(const cli_arguments *arguments)
+{
+    static const char *const suffixes[] = {".extxyz", ".xyz", ".labels", ".mlff"};
+    const int n = arguments->n_positional;
+    if (n == 0) return CLI_GOOD;
+    const char *last = arguments->positional[n - 1], *dot = strrchr(last, '.'), *labels = cli_each(arguments, "labels", 0);
+    bool has_labels = false;
+    for (size_t k = 0; dot && k < sizeof suffixes / sizeof *suffixes; k++)
+        has_labels = has_labels || strcmp(dot, suffixes[k]) == 0;
+    if (labels && has_labels)
+        return cli_usage_error(arguments, "each file of labels needs its own --labels: --labels %s --labels %s", labels, last);
+    return n > 1 ? cli_usage_error(arguments, "'%s' is one argument too many", last) : CLI_GOOD;
+}
+
 // What belongs to sampled structures alone, or to the folder's settings.
 static int check_given(cli_arguments *arguments, const distillation *d)
 {
@@ -96,6 +111,7 @@ static int check_given(cli_arguments *arguments, const distillation *d)
                                            "learning-rate", "optimizer", "hvp",    "max-force-error", "seed"};
     const mlff_distill_config *c = &d->config;
     bool is_set = arguments->n_positional > 0;
+    if (check_teacher(arguments) != CLI_GOOD) return CLI_USAGE;
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) is_set = is_set || cli_given(arguments, settings[k]);
     if (d->resume && is_set)
         return cli_usage_error(arguments, "--resume takes the folder's own settings; give it -o FOLDER alone");
@@ -235,6 +251,6 @@ const cli_command distill_command = {
                 "mlff distill --preset thorough --print-config",
     .options = options,
     .min_positional = 0,
-    .max_positional = 1,
+    .max_positional = INT_MAX, // check_teacher
     .run = run_distill,
 };

@@ -347,7 +347,8 @@ mlff_status teacher_model_open(const char *name, const mlff_teacher_options *opt
     if (!state) return MLFF_ERR_MEMORY;
     const char *dot = strrchr(name, '.');
     if (dot && (strcmp(dot, ".extxyz") == 0 || strcmp(dot, ".xyz") == 0))
-        MLFF_FAIL(MLFF_ERR_USAGE, "%s: labelled structures are not a teacher; mlff train trains on them", name);
+        MLFF_FAIL(MLFF_ERR_USAGE, "%s: labelled structures are not a teacher; mlff train and mlff distill --labels train on them",
+                  name);
     MLFF_TRY(mlff_model_load(name, &state->model));
     MLFF_TRY(model_path_find(name, &path));
     MLFF_TRY(sha256_file(path, hash));
