@@ -17,8 +17,8 @@
 //
 //   E(x) = E(x with j moved back by d) + V(r)
 //
-// with V the repulsion that ends at r_c, where both parts are continuous with the label: F_j = f_j - V'(r) u, F_i = f_i + V'(r) u. Only what
-// pushes the two apart (f_j u > 0) is carried on.
+// with V the repulsion that ends at r_c, where both parts are continuous with the label: F_j = f_j - V'(r) u, F_i = f_i + V'(r) u. Of f_j u
+// only what pushes the two apart is carried on.
 //
 // These structures have no energy: in one so high an error of some meV/atom would count as much as all others do.
 #include <math.h>
@@ -36,8 +36,8 @@
 #define NEAREST 0.2          // the same, of the structures that are made
 #define LARGEST_FORCE 60.0   // eV/Å, of a component: beyond it a teacher may fail
 #define FARTHEST 3.0         // Å: pairs of elements that no label has nearer are not moved
-#define WEIGHT_UNPRESSED 0.1 // of the structure that it comes from
-#define PART_UNPRESSED 2     // times the part of pressed ones, for all pairs of elements together
+#define WEIGHT_UNPRESSED 0.03 // of the structure that it comes from
+#define PART_UNPRESSED 5     // times the part of pressed ones, for all pairs of elements together
 enum { MOST_COPIES = 2, STREAM_NEARER = 0x6e656172 };
 enum { MOST_ELEMENTS = 12, MOST_KINDS = MOST_ELEMENTS * (MOST_ELEMENTS + 1) / 2, NEAREST_KEPT = 20 };
 
@@ -184,7 +184,7 @@ static void find_contacts(void *context, const team_member *member)
     }
 }
 
-// A structure of the contact's one, whose atoms of the pair are at `r`; none where they attract or another atom is in the way.
+// A structure of the contact's one, whose atoms of the pair are at `r`; none where another atom is in the way.
 static mlff_status add_repelling(const mlff_dataset *data, const contact *c, double r, mlff_dataset *to)
 {
     mlff_status status = MLFF_OK;
@@ -201,11 +201,11 @@ static mlff_status add_repelling(const mlff_dataset *data, const contact *c, dou
     double *f_i = system->label_forces + 3 * i, *f_j = system->label_forces + 3 * j;
     for (int k = 0; k < 3; k++) u[k] /= c->distance, along += u[k] * f_j[k];
     for (int k = 0; k < 3; k++) system->positions[3 * j + k] += (r - c->distance) * u[k];
-    if (!(along > 0) || !is_alone(system, &images, i, j, PRESSED)) goto done;
+    if (!is_alone(system, &images, i, j, PRESSED)) goto done;
     zbl_pair(system->species[i], system->species[j], c->distance, r, &slope);
     for (int k = 0; k < 3; k++) {
-        f_j[k] -= slope * u[k];
-        f_i[k] += slope * u[k];
+        f_j[k] -= (slope + fmin(along, 0)) * u[k];
+        f_i[k] += (slope + fmin(along, 0)) * u[k];
     }
     MLFF_TRY(dataset_add_copy(to, &(dataset_frame){.system = system, .weight = WEIGHT_UNPRESSED * from->weight}));
 done:
@@ -224,8 +224,8 @@ static mlff_status add_unpressed(const mlff_dataset *data, const contacts *found
             const mlff_system *system = data->frames[one->frame].system;
             const double radii = covalent_radius(system->species[one->i]) + covalent_radius(system->species[one->j]);
             if (nearest->distance <= PRESSED * radii) continue;
-            // Evenly over what lies below all labels: each tenth once, then again.
-            const double place = (k % 10 + base_random_uniform(seed, STREAM_NEARER + (uint64_t)k, (uint64_t)kind)) / 10;
+            // Evenly over what lies below all labels, however few there are: multiples of the golden ratio.
+            const double place = fmod(base_random_uniform(seed, STREAM_NEARER, (uint64_t)kind) + 0.6180339887498949 * k, 1);
             const double r = NEAREST * radii + (nearest->distance - NEAREST * radii) * place;
             const mlff_status status = add_repelling(data, one, r, to);
             if (status != MLFF_OK) return status;

@@ -129,12 +129,16 @@ static enum part part_of(const mlff_system *system, bool dynamics_alone)
     return dynamics_alone && !is_of_dynamics(system) ? DISPLACED : JUDGED;
 }
 
-static bool has_dynamics(const mlff_dataset *test)
+bool verdict_judges(const mlff_system *system, bool dynamics_alone)
+{
+    return part_of(system, dynamics_alone) == JUDGED;
+}
+
+bool verdict_has_dynamics(const mlff_dataset *test)
 {
     for (size_t k = 0; k < test->n_frames; k++) {
         const mlff_system *system = test->frames[k].system;
-        if (!dataset_is_probe(test, k) && system->label_forces && is_of_dynamics(system) && part_of(system, true) == JUDGED)
-            return true;
+        if (!dataset_is_probe(test, k) && system->label_forces && verdict_judges(system, true)) return true;
     }
     return false;
 }
@@ -305,7 +309,7 @@ static mlff_status measure_spread(const verdict_run *run, bool dynamics_alone)
         MLFF_TRY(mlff_dataset_get(run->test, k, &system));
         const size_t width = 3 * (size_t)system->n_atoms;
         MLFF_TRY(base_grow(&values, &capacity, 2 * width, sizeof *values, "forces"));
-        if (part_of(system, dynamics_alone) == JUDGED &&
+        if (verdict_judges(system, dynamics_alone) &&
             teacher_forces(run->teacher->context, &system, 1, &energy, values, values + width) == MLFF_OK) {
             for (size_t a = 0; system->label_forces && a < width; a++) {
                 spread += values[width + a];
@@ -406,7 +410,7 @@ static mlff_status measure_errors(const verdict_run *run)
     mlff_status status = MLFF_OK;
     error_sums sums[N_PARTS] = {0};
     const error_sums *judged = &sums[JUDGED];
-    const bool dynamics_alone = has_dynamics(run->test);
+    const bool dynamics_alone = verdict_has_dynamics(run->test);
     bool held_out;
     MLFF_TRY(judge_copies(run, &held_out));
     MLFF_TRY(sum_errors(run, &run->student, "errors", dynamics_alone, sums));

@@ -17,6 +17,12 @@ enum { VERDICT_RUNS = 8 }; /* of the comparison with the teacher, by both togeth
 /* The largest component of the labelled forces, eV/Å; 0 without. */
 double verdict_largest_force(const mlff_system *system);
 
+/* Whether the dataset has frames of trajectories by a teacher or by students (config_type "md …", "student …"), apart from strained ones: their errors are those
+ * that are judged. */
+bool verdict_has_dynamics(const mlff_dataset *test);
+/* Whether the errors of this structure are judged: no component above VERDICT_STRAINED, and where dynamics alone are judged, one of them. */
+bool verdict_judges(const mlff_system *system, bool dynamics_alone);
+
 /* What teacher and student are compared by on one system: a histogram of distances or a spectrum, each scaled to the sum 1. */
 typedef struct verdict_curve {
     char system[24];

@@ -119,12 +119,13 @@ void distill_data_free(distill_data *data)
     *data = (distill_data){0};
 }
 
-// Validation chooses the best weights for dynamics: structures with a force above VERDICT_STRAINED would decide its mean.
-static mlff_status append(mlff_dataset *to, const mlff_dataset *from, bool usual_alone)
+// Validation chooses the best weights for dynamics, by the structures that the verdict judges: others would decide its mean.
+static mlff_status append(mlff_dataset *to, const mlff_dataset *from, bool judged_alone)
 {
     mlff_status status = MLFF_OK;
+    const bool dynamics_alone = verdict_has_dynamics(from);
     for (size_t k = 0; k < from->n_frames; k++)
-        if (!usual_alone || verdict_largest_force(from->frames[k].system) <= VERDICT_STRAINED)
+        if (!judged_alone || verdict_judges(from->frames[k].system, dynamics_alone))
             MLFF_TRY(dataset_add_copy(to, &from->frames[k]));
 done:
     return status;
