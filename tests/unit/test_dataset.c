@@ -182,6 +182,15 @@ static void write_file(const char *path, const char *text)
     "2\nProperties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 group=7 config_type=\"md 300 K of a long name\"\nH 0 0 0 0 0 "     \
     "1\nH 0 0 0.8 0 0 -1\n"
 
+static char warned[256];
+static int n_warned;
+static void take_warning(void *context, const char *text)
+{
+    (void)context;
+    n_warned++;
+    snprintf(warned, sizeof warned, "%s", text);
+}
+
 static void test_files(void **state)
 {
     (void)state;
@@ -210,8 +219,16 @@ static void test_files(void **state)
     assert_refused(
         mlff_dataset_read(data, path), MLFF_ERR_VALUE,
         "frame 1: no label of the names that are read; rename REF_energy to energy, REF_forces to forces, virials to virial");
+    // A stress that does not count is told.
+    write_file(path, "1\nenergy=-1 stress=\"1 1 1 0 0 0\" Lattice=\"9 0 0 0 9 0 0 0 9\" pbc=\"T T F\" "
+                     "Properties=species:S:1:pos:R:3\nH 0 0 0\n");
+    mlff_warning_handler_set(take_warning, NULL);
+    assert_ok(mlff_dataset_read(data, path));
+    mlff_warning_handler_set(NULL, NULL);
+    n_warned = 0; // of the next tests
+    assert_non_null(strstr(warned, ": the stress of 1 structure does not count, as pbc is not T along all three axes"));
     assert_refused(mlff_dataset_read(data, "/nowhere.extxyz"), MLFF_ERR_IO, "/nowhere.extxyz");
-    assert_int_equal(mlff_dataset_size(data), 2);
+    assert_int_equal(mlff_dataset_size(data), 3);
     unlink(path);
     mlff_dataset_destroy(data);
 }
@@ -463,15 +480,6 @@ static void write_many(const char *path, int odd)
     fclose(file);
 }
 
-static char warned[256];
-static int n_warned;
-static void take_warning(void *context, const char *text)
-{
-    (void)context;
-    n_warned++;
-    snprintf(warned, sizeof warned, "%s", text);
-}
-
 // Copies are found moved, turned, mirrored, with atoms in another order, across a cell's face and rounded; near structures are none.
 static void test_copies(void **state)
 {
@@ -664,10 +672,10 @@ static void test_energies_of_two_files(void **state)
     static const struct {
         const char *first, *second;
         bool is_mixed;
-    } cases[] = {{"energy=-1", "energy=-1 free_energy=-2", true},
-                 {"free_energy=-2", "energy=-1", true},
-                 {"energy=-1", "energy=-2 free_energy=-2", false},
-                 {"energy=-1 free_energy=-2", "free_energy=-2", false},
+    } cases[] = {{"energy=-1", "energy=-1 free_energy=-1.2", true},
+                 {"free_energy=-1.2", "energy=-1", true},
+                 {"energy=-1", "energy=-1.2 free_energy=-1.2", false},
+                 {"energy=-1 free_energy=-1.2", "free_energy=-1.2", false},
                  {"energy=-1", "energy=-1", false}};
     char folder[] = P_tmpdir "/mlff-kinds-XXXXXX", paths[2][64], expected[256];
     assert_non_null(mkdtemp(folder));

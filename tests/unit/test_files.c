@@ -257,6 +257,14 @@ static void warns_of_labels_of_other_names(void **state)
          "a.xyz:2: labels of other names are not read; rename Energy to energy if they are meant"},
         {"free_energy=-1 dft_virial=\"1 0 0 0 1 0 0 0 1\" Properties=species:S:1:pos:R:3:DFT_force:R:3",
          "a.xyz:2: labels of other names are not read; rename DFT_force to forces, dft_virial to virial if they are meant"},
+        {"energy=-1 Lattice=\"2 0 0 0 2 0 0 0 2\" virials=\"8 0 0 0 8 0 0 0 8\" Properties=species:S:1:pos:R:3:forces:R:3",
+         "a.xyz:2: labels of other names are not read; rename virials to virial if they are meant"},
+        {"energy=-1 Lattice=\"2 0 0 0 2 0 0 0 2\" stress=\"1 1 1 0 0 0\" virial=\"8 8 8 0 0 0\" "
+         "Properties=species:S:1:pos:R:3:forces:R:3",
+         "a.xyz:3: stress= is read, not virial=, which says another stress (it is minus stress times volume); remove one"},
+        {"energy=-1 Lattice=\"2 0 0 0 2 0 0 0 2\" stress=\"-1.001 -1 -1 0 0 0\" virial=\"8 8 8 0 0 0\" "
+         "Properties=species:S:1:pos:R:3:forces:R:3",
+         NULL},
         {"energy=-1 REF_energy=-2 Properties=species:S:1:pos:R:3:force:R:3", NULL},
         {"energy=-1 tags=3 Properties=species:S:1:pos:R:3:magmoms:R:3", NULL},
         {"kinetic_energy=0.1 Properties=species:S:1:pos:R:3:velo:R:3", NULL},
@@ -460,6 +468,14 @@ static void refuses_paths(void **state)
     assert_int_equal(mlff_reader_open(path, NULL, &reader), MLFF_ERR_FORMAT);
     assert_non_null(strstr(mlff_last_error(), "neither extended XYZ"));
     assert_null(reader);
+    // Of ASE's own files the way to read them is told.
+    static const char *const of_ase[][2] = {{"- of UlmASE-Trajectory", "is a trajectory of ASE; convert it: ase convert "},
+                                            {"SQLite format 3", "(Python's Dataset.read reads it, with its groups)"}};
+    for (size_t k = 0; k < 2; k++) {
+        write_text(path, of_ase[k][0]);
+        assert_int_equal(mlff_reader_open(path, NULL, &reader), MLFF_ERR_FORMAT);
+        assert_non_null(strstr(mlff_last_error(), of_ase[k][1]));
+    }
     unlink(path);
 }
 

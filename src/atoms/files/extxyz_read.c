@@ -6,6 +6,10 @@
 
 #include "extxyz.h"
 
+// Of stress= and virial=: less is rounding of decimals.
+#define LEAST_DIFFERENCE 1e-5 // eV/Å³
+#define LARGEST_ROUNDING 1e-2
+
 static void take_slots(const extxyz_rows *rows, int slot, int n, int n_atoms, double *values)
 {
     for (int i = 0; i < n_atoms; i++) memcpy(values + (size_t)n * i, rows->rows[i].values + slot, (size_t)n * sizeof(double));
@@ -59,6 +63,28 @@ static double charge_of_rows(const extxyz_rows *rows, int n_atoms)
     return mlff_charge_of_sum(sum);
 }
 
+// virial= is read where stress= is absent, as minus stress times volume; where both are there they must agree but for rounding.
+static void take_stress(mlff_reader *reader, const extxyz_header *head, mlff_system *system)
+{
+    const double volume = mlff_system_volume(system);
+    const bool has_virial = !isnan(head->virial[0]) && volume > 0.0;
+    double of_virial[6], largest = 0, difference = 0;
+    if (!isnan(head->virial[0]) && !(volume > 0.0) && isnan(head->stress[0]))
+        reader_warn(reader, "a virial without a cell says nothing about stress; it is not read");
+    for (int k = 0; k < 6 && has_virial; k++) {
+        of_virial[k] = -head->virial[k] / volume;
+        largest = fmax(largest, fmax(fabs(of_virial[k]), fabs(head->stress[k])));
+        difference = fmax(difference, fabs(of_virial[k] - head->stress[k]));
+    }
+    if (!isnan(head->stress[0]))
+        memcpy(system->label_stress, head->stress, sizeof system->label_stress);
+    else if (has_virial)
+        memcpy(system->label_stress, of_virial, sizeof system->label_stress);
+    if (!isnan(head->stress[0]) && has_virial && difference > fmax(LEAST_DIFFERENCE, LARGEST_ROUNDING * largest))
+        reader_warn(reader,
+                    "stress= is read, not virial=, which says another stress (it is minus stress times volume); remove one");
+}
+
 static void take_header(mlff_reader *reader, const extxyz_header *head, mlff_system *system)
 {
     bool has_cell = false;
@@ -71,15 +97,7 @@ static void take_header(mlff_reader *reader, const extxyz_header *head, mlff_sys
     system->time_fs = head->time_fs;
     memcpy(system->config_type, head->config_type, sizeof system->config_type);
     system->label_energy = head->energy;
-    if (!isnan(head->stress[0])) {
-        memcpy(system->label_stress, head->stress, sizeof system->label_stress);
-    } else if (!isnan(head->virial[0])) {
-        double volume = mlff_system_volume(system);
-        if (volume > 0.0)
-            for (int k = 0; k < 6; k++) system->label_stress[k] = -head->virial[k] / volume;
-        else
-            reader_warn(reader, "a virial without a cell says nothing about stress; it is not read");
-    }
+    take_stress(reader, head, system);
 }
 
 static mlff_status make_system(mlff_reader *reader, const extxyz_rows *rows, const extxyz_header *head, int n_atoms,

@@ -291,6 +291,10 @@ static mlff_status detect_format(mlff_reader *reader, const char *format_name)
                          "%s: is a file of labels, which train, distill, verdict and Python's Dataset read; mlff label … -o "
                          "NAME.extxyz writes frames",
                          reader->name);
+    if (peek_line(reader, 0, line) && (strncmp(line, "- of Ulm", 8) == 0 || strncmp(line, "SQLite format 3", 15) == 0))
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: is a %s of ASE; convert it: ase convert %s NAME.extxyz%s", reader->name,
+                         line[0] == '-' ? "trajectory" : "database", reader->name,
+                         line[0] == '-' ? "" : " (Python's Dataset.read reads it, with its groups)");
     return mlff_fail(
         MLFF_ERR_FORMAT,
         "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell), PDB (first "

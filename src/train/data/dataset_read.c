@@ -23,6 +23,7 @@ typedef struct reading {
     base_text name;                         // "path: frame 3"
     double probe_step;                      // of a probe's first half, which is the dataset's last frame; 0
     bool lacks_label;                       // the last frame
+    int64_t n_stress_dropped;               // structures that do not repeat along all axes
 } reading;
 
 static mlff_status name_frame(reading *r)
@@ -64,7 +65,9 @@ static mlff_status take_system(void *context, const mlff_system *system)
 {
     reading *r = context;
     const mlff_status status = take_frame(r, system, NULL, 1, NAN);
+    const bool is_periodic = system->periodic[0] && system->periodic[1] && system->periodic[2];
     r->lacks_label = status == MLFF_ERR_VALUE && !has_label(system);
+    r->n_stress_dropped += !isnan(system->label_stress[0]) && !is_periodic;
     return status;
 }
 
@@ -147,6 +150,9 @@ mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, cons
         status = frames_visit(path, r.options.n_threads, take_system, &r, &energies);
         MLFF_TRY(r.lacks_label ? tell_other_labels(&r, status) : status);
         MLFF_TRY(note_energies(dataset, path, energies));
+        if (r.n_stress_dropped > 0)
+            base_warn("%s: the stress of %" PRId64 " structure%s does not count, as pbc is not T along all three axes", path,
+                      r.n_stress_dropped, base_plural(r.n_stress_dropped));
         MLFF_TRY(dataset_warn_of_forces(dataset, before, path)); // files of mlff label are in its units
     }
     if (r.n_frames == 0 && r.n_failed > 0)
