@@ -129,6 +129,40 @@ static void test_missing_forces(void **state)
     mlff_model_destroy(student);
 }
 
+// Structures for validation of another zero of the energy are told before the run; those of other atoms are not compared.
+static void test_zero_of_validation(void **state)
+{
+    (void)state;
+    mlff_model *student = make_model("16", "2"), *best;
+    mlff_dataset *data = make_data(student, 10, 10);
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    options.n_steps = 1;
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (int k = 0; k < 3; k++) {
+        mlff_dataset *validation;
+        mlff_system *system;
+        assert_int_equal(mlff_dataset_create(&validation), MLFF_OK);
+        for (int64_t f = 0; f < 5; f++) {
+            assert_int_equal(mlff_dataset_get(data, f, &system), MLFF_OK);
+            if (k > 0) system->label_energy -= 3 * 40;
+            if (k == 2) system->species[1] = 8;
+            assert_int_equal(mlff_dataset_add(validation, system, NULL), MLFF_OK);
+            mlff_system_destroy(system);
+        }
+        warned[0] = 0;
+        mlff_trainer *trainer = make_trainer(student, data, &options);
+        assert_int_equal(mlff_trainer_fit(trainer, validation, NULL, &best), MLFF_OK);
+        assert_true((strstr(warned, "the energies of the structures for validation are 40 eV/atom below those of the same atoms "
+                                    "that are trained on") != NULL) == (k == 1));
+        mlff_model_destroy(best);
+        mlff_trainer_destroy(trainer);
+        mlff_dataset_destroy(validation);
+    }
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_dataset_destroy(data);
+    mlff_model_destroy(student);
+}
+
 // The force of 0 that a constraint makes of a fixed atom is no label; a force of the teacher on it is.
 static void test_constrained_forces(void **state)
 {
@@ -255,9 +289,13 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),         cmocka_unit_test(test_overfits_ten_structures),
-        cmocka_unit_test(test_missing_forces), cmocka_unit_test(test_constrained_forces),
-        cmocka_unit_test(test_missing_stress), cmocka_unit_test(test_text_of_errors),
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_overfits_ten_structures),
+        cmocka_unit_test(test_missing_forces),
+        cmocka_unit_test(test_zero_of_validation),
+        cmocka_unit_test(test_constrained_forces),
+        cmocka_unit_test(test_missing_stress),
+        cmocka_unit_test(test_text_of_errors),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -40,7 +40,7 @@ mlff_status dataset_warn_of_forces(const mlff_dataset *dataset, size_t first, co
  * MLFF_ERR_VALUE where such an energy is 0, MLFF_ERR_MEMORY. */
 mlff_status dataset_check_energies(const mlff_dataset *dataset);
 /* The same number for structures of the same atoms in any order. */
-uint64_t dataset_atoms_key(const mlff_system *system);
+uint64_t dataset_atoms_key(const int *species, int n_atoms);
 /* Fails with MLFF_ERR_VALUE where stresses are far larger than any, and where the energies of structures with near cells do not change as
  * their stresses say. */
 mlff_status dataset_check_stress(const mlff_dataset *dataset);

@@ -32,16 +32,17 @@ static uint64_t mixed(uint64_t x)
     return x ^ x >> 31;
 }
 
-uint64_t dataset_atoms_key(const mlff_system *system)
+uint64_t dataset_atoms_key(const int *species, int n_atoms)
 {
     uint64_t key = 0;
-    for (int i = 0; i < system->n_atoms; i++) key += mixed((uint64_t)system->species[i]);
+    for (int i = 0; i < n_atoms; i++) key += mixed((uint64_t)species[i]);
     return key;
 }
 
 static labelled describe(const mlff_system *system)
 {
-    labelled l = {.atoms = dataset_atoms_key(system), .energy = system->label_energy, .n_atoms = system->n_atoms};
+    labelled l = {
+        .atoms = dataset_atoms_key(system->species, system->n_atoms), .energy = system->label_energy, .n_atoms = system->n_atoms};
     for (int k = 0; k < 3 * system->n_atoms; k++) l.square += system->label_forces[k] * system->label_forces[k];
     l.square /= 3.0 * system->n_atoms;
     return l;

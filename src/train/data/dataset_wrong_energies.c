@@ -47,7 +47,7 @@ typedef struct wrong_energies {
 
 static judged describe(const mlff_system *system, size_t frame)
 {
-    judged j = {.atoms = dataset_atoms_key(system), .frame = frame, .energy = system->label_energy};
+    judged j = {.atoms = dataset_atoms_key(system->species, system->n_atoms), .frame = frame, .energy = system->label_energy};
     for (int i = 0; i < system->n_atoms; i++) {
         const double *f = system->label_forces + 3 * (size_t)i;
         const double size = sqrt(f[0] * f[0] + f[1] * f[1] + f[2] * f[2]);

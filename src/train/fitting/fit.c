@@ -303,6 +303,7 @@ mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, co
         return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: a checkpoint needs a file for the best model too");
     *model_out = NULL;
     energy_kinds_compare(&t->kinds, &validation->kinds);
+    MLFF_TRY(trainer_compare_zeros(t, validation));
     const int64_t every = f.options.validate_every > 0 ? f.options.validate_every : default_interval(t);
     if (f.options.checkpoint) MLFF_TRY(mlff_dataset_hash(validation, t->best_by));
     f.begun_ns = f.saved_ns = base_clock_ns();

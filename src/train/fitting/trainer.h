@@ -47,6 +47,9 @@ bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
  * none with such a label, and as train_set_build. */
 mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data,
                               const mlff_dataset *nearer, bool is_validation, int n_threads, train_set **set_out);
+/* A warning where the energies of structures for validation are far from those of the same atoms that are trained on, all by about the
+ * same. Fails with MLFF_ERR_MEMORY. */
+mlff_status trainer_compare_zeros(const mlff_trainer *trainer, const mlff_dataset *validation);
 /* FNV-1a of the set's arrays. */
 uint64_t trainer_hash(const train_set *set);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // trainer_data.c: the structures of a dataset as a trainer takes them, with a warning of missing labels; their hash.
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "train/data/dataset.h"
@@ -99,6 +100,104 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
                   n_cells, of, n_cells - n_stresses == 1 ? "has" : "have");
     return MLFF_OK;
 }
+
+// ---- another zero of the energy
+
+// Of different functionals; phases of a crystal differ by less.
+#define LEAST_SHIFT 0.3 // eV/atom
+enum { FEWEST = 3 };    // structures that tell how far they scatter
+#define LEAST_SHIFT_IN_SPREADS 20.0
+
+typedef struct atoms_energy {
+    uint64_t atoms;
+    double energy; // eV/atom, without the elements'
+} atoms_energy;
+
+static int by_atoms(const void *a, const void *b)
+{
+    const atoms_energy *x = a, *y = b;
+    return (x->atoms > y->atoms) - (x->atoms < y->atoms);
+}
+
+static int by_atoms_and_energy(const void *a, const void *b)
+{
+    const atoms_energy *x = a, *y = b;
+    if (x->atoms != y->atoms) return by_atoms(a, b);
+    return (x->energy > y->energy) - (x->energy < y->energy);
+}
+
+// The medians of the structures of the same atoms, in place of these; their number. *spread_out: the median distance from them.
+static size_t take_medians(atoms_energy *all, size_t n, double *scratch, double *spread_out)
+{
+    size_t n_medians = 0;
+    qsort(all, n, sizeof *all, by_atoms_and_energy);
+    for (size_t begin = 0, end; begin < n; begin = end) {
+        for (end = begin + 1; end < n && all[end].atoms == all[begin].atoms; end++) continue;
+        const atoms_energy median = all[(begin + end) / 2];
+        for (size_t k = begin; k < end; k++) scratch[k] = fabs(all[k].energy - median.energy);
+        all[n_medians++] = median;
+    }
+    base_sort(scratch, n);
+    *spread_out = n > 0 ? scratch[n / 2] : 0;
+    return n_medians;
+}
+
+static size_t list_trained(const mlff_trainer *t, atoms_energy *all)
+{
+    const train_set *set = t->set;
+    size_t n = 0;
+    for (int64_t f = 0; f < set->n_frames; f++) {
+        const int64_t first = set->first_atom[f];
+        const int n_atoms = (int)(set->first_atom[f + 1] - first);
+        if (isnan(set->energy[f])) continue;
+        all[n++] =
+            (atoms_energy){dataset_atoms_key(set->species + first, n_atoms), t->model->energy_unit * set->energy[f] / n_atoms};
+    }
+    return n;
+}
+
+// Distances of the energies for validation from the medians of the same atoms; their number.
+static size_t list_shifts(const mlff_trainer *t, const mlff_dataset *validation, const atoms_energy *medians, size_t n_medians,
+                          double *shifts)
+{
+    size_t n = 0;
+    for (size_t f = 0; f < validation->n_frames; f++) {
+        const mlff_system *system = validation->frames[f].system;
+        const atoms_energy own = {.atoms = dataset_atoms_key(system->species, system->n_atoms)};
+        const atoms_energy *median = bsearch(&own, medians, n_medians, sizeof own, by_atoms);
+        double energy = system->label_energy;
+        for (int i = 0; i < system->n_atoms; i++) energy -= t->model->offset[system->species[i]];
+        if (median && !isnan(energy)) shifts[n++] = energy / system->n_atoms - median->energy;
+    }
+    return n;
+}
+
+mlff_status trainer_compare_zeros(const mlff_trainer *t, const mlff_dataset *validation)
+{
+    const size_t n_trained = (size_t)t->set->n_frames,
+                 n_most = n_trained > validation->n_frames ? n_trained : validation->n_frames;
+    atoms_energy *all = base_alloc(n_trained, sizeof *all, "energies");
+    double *numbers = base_alloc(n_most, sizeof *numbers, "energies"), spread = 0;
+    mlff_status status = all && numbers ? MLFF_OK : MLFF_ERR_MEMORY;
+    if (status != MLFF_OK) goto done;
+    const size_t n_medians = take_medians(all, list_trained(t, all), numbers, &spread);
+    const size_t n = list_shifts(t, validation, all, n_medians, numbers);
+    base_sort(numbers, n);
+    if (n < FEWEST) goto done;
+    const double shift = numbers[n / 2];
+    for (size_t k = 0; k < n; k++) numbers[k] = fabs(numbers[k] - shift);
+    base_sort(numbers, n);
+    if (fabs(shift) > fmax(LEAST_SHIFT, LEAST_SHIFT_IN_SPREADS * fmax(spread, numbers[n / 2])))
+        base_warn("the energies of the structures for validation are %.4g eV/atom %s those of the same atoms that are trained on "
+                  "(median), as by another zero of the energy or another method: no student can have both",
+                  fabs(shift), shift > 0 ? "above" : "below");
+done:
+    base_free(all);
+    base_free(numbers);
+    return status;
+}
+
+// ---- the set
 
 mlff_status trainer_build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data,
                               const mlff_dataset *nearer, bool is_validation, int n_threads, train_set **set_out)
