@@ -318,8 +318,9 @@ static int show(void *context, const mlff_fit_progress *p)
                    elements[0] ? "; by element " : "", elements, p->best_step == p->step ? ", best so far" : "");
         fflush(stdout);
     }
-    cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %s, %.0f s left", p->step, p->n_steps,
-                 p->structures_per_s, mlff_training_errors_text(&p->best, text), p->remaining_s);
+    cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s%s%s, %.0f s left", p->step, p->n_steps,
+                 p->structures_per_s, p->best_step > 0 ? ", best " : "",
+                 p->best_step > 0 ? mlff_training_errors_text(&p->best, text) : "", p->remaining_s);
     return cli_interrupted();
 }
 

@@ -13,13 +13,14 @@
 static int while_training(void *context, const mlff_fit_progress *p)
 {
     const bool best = p->validated && p->best_step == p->step;
-    char elements[96];
+    char elements[96], so_far[48] = "";
     mlff_element_errors_text(p->element_force_mae, elements);
+    if (p->best_step > 0) snprintf(so_far, sizeof so_far, ", best %.2f meV/Å", 1e3 * p->best.force_mae);
     return distill_tell(context, (double)p->step / (double)p->n_steps,
                         best && 10 * (p->step - 1) / p->n_steps != 10 * p->step / p->n_steps,
-                        "step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %.2f meV/Å%s%s%s, %.0f s left", p->step,
-                        p->n_steps, p->structures_per_s, 1e3 * p->best.force_mae, elements[0] ? " (last: " : "", elements,
-                        elements[0] ? ")" : "", p->remaining_s) != MLFF_OK;
+                        "step %" PRId64 " of %" PRId64 ", %.0f structures/s%s%s%s%s, %.0f s left", p->step, p->n_steps,
+                        p->structures_per_s, so_far, elements[0] ? " (last: " : "", elements, elements[0] ? ")" : "",
+                        p->remaining_s) != MLFF_OK;
 }
 
 // "H,C,O" of the seeds, or, of a run from labels, of the structures that are trained on.
