@@ -434,7 +434,15 @@ class Datasets(unittest.TestCase):
         atoms = molecule("H2O")
         with self.assertRaisesRegex(MlffValueError, "no label"):
             data.add(atoms)
+        # Labels outside of a calculator are named.
+        atoms.info["REF_energy"], atoms.info["kinetic_energy"] = -10.0, 1.0
+        atoms.arrays["forces"] = np.zeros((3, 3))
+        said = r"energy=atoms.info\['REF_energy'\], forces=atoms.arrays\['forces'\]"
+        with self.assertRaisesRegex(MlffValueError, rf"structure 0: no label in a calculator.*SinglePointCalculator\(atoms, {said}\)"):
+            Dataset([atoms])
         data.add(atoms, energy=-10.0, forces=np.zeros((3, 3)))
+        with self.assertRaisesRegex(TypeError, "in place of the name of a file"):
+            Dataset.read([atoms])
         with self.assertRaisesRegex(MlffValueError, "not finite"):
             data.add(atoms, energy=-10.0, forces=np.full((3, 3), np.nan))
         self.assertEqual(len(data), 1)

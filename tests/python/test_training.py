@@ -195,9 +195,10 @@ class Distilling(unittest.TestCase):
             with connect(folder / "emt.db") as database:
                 for atoms in frames:
                     database.write(atoms)
-            sources = {"files": [folder / "emt.extxyz"], "one": str(folder / "emt.extxyz"), "database": folder / "emt.db", "data": Dataset(frames)}
+            sources = {"files": [folder / "emt.extxyz"], "one": str(folder / "emt.extxyz"), "database": folder / "emt.db", "data": frames}
+            told = []
             for key, labels in sources.items():
-                run = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
+                run = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, progress=lambda *row: told.append(row), **settings)
                 bars = {bar["name"]: bar for bar in run.verdict["bars"]}
                 self.assertEqual(sorted({"held_out", "error.forces", "error.energy", "stability.nve", "stability.hot", "core"}), sorted(bars))
                 self.assertIsNone(run.verdict["teacher"])
@@ -206,6 +207,8 @@ class Distilling(unittest.TestCase):
                 again = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
                 self.assertEqual(again.verdict, run.verdict)
             self.assertEqual((folder / "files/student.safetensors").read_bytes(), (folder / "one/student.safetensors").read_bytes())
+            self.assertFalse([row for row in told if "best 0.00" in row[2]])
+            self.assertTrue([row for row in told if ", best " in row[2]])
             # A run keeps a dataset as a file, and goes on with it.
             for key in ("database", "data"):
                 again = distill(labels=folder / key / "labels.mlff", out=folder / key, preset="demo", device="cpu", n_threads=1, **settings)
@@ -226,7 +229,7 @@ class Distilling(unittest.TestCase):
                 with self.assertRaisesRegex(MlffUsageError, "a teacher and seeds, or labels"):
                     distill(**wrong)
             with self.assertRaisesRegex(TypeError, "in place of a Dataset"):
-                distill(labels=[frames[0]], out=folder / "few")
+                distill(labels=[frames[0], "a.extxyz"], out=folder / "few")
             with self.assertRaisesRegex(MlffUsageError, "comma"):
                 distill(labels="a,b.extxyz", out=folder / "few")
             self.assertFalse((folder / "few").exists())

@@ -19,7 +19,7 @@ from ._energies import force_consistent, warn_if_other
 from ._handles import Handle
 from ._samples import System, atoms_from_system
 from .engine import Array, Model
-from .errors import MlffUsageError
+from .errors import MlffUsageError, MlffValueError
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -32,6 +32,21 @@ def _voigt(stress: Any) -> Array:
     matrix = host_array(stress, np.float64, (3, 3), "stress")
     voigt: Array = (0.5 * (matrix + matrix.T)).ravel()[[0, 4, 8, 5, 2, 1]]
     return voigt
+
+
+def _labels_elsewhere(atoms: Atoms) -> str:
+    """Where atoms have what may be labels outside of a calculator, as the arguments that take them: "energy=atoms.info['REF_energy']"."""
+    n, found = len(atoms), {}
+    for key, value in atoms.info.items():
+        name, shape = key.lower(), np.shape(value)
+        if name.endswith("energy") and not name.endswith("kinetic_energy") and shape == ():
+            found.setdefault("energy", f"atoms.info[{key!r}]")
+        elif name.endswith("stress") and shape in ((6,), (9,), (3, 3)):
+            found.setdefault("stress", f"atoms.info[{key!r}]")
+    for key, value in atoms.arrays.items():
+        if key.lower().endswith(("force", "forces")) and np.shape(value) == (n, 3):
+            found.setdefault("forces", f"atoms.arrays[{key!r}]")
+    return ", ".join(f"{name}={found[name]}" for name in ("energy", "forces", "stress") if name in found)
 
 
 class Dataset:
@@ -68,6 +83,9 @@ class Dataset:
             largest_force_deviation: eV/Å; so are those of which an ensemble of teachers is less sure.
             n_threads: CPU threads; 0: all cores.
         """
+        for path in paths:
+            if not isinstance(path, (str, os.PathLike)):
+                raise TypeError(f"{path!r:.60} in place of the name of a file; give several names one by one, and structures to Dataset(frames)")
         made = cls()
         options = lib.core.mlff_read_options_default()
         options.largest_force, options.largest_force_deviation = largest_force, largest_force_deviation
@@ -92,6 +110,11 @@ class Dataset:
 
     def _add_results(self, atoms: Atoms, weight: float, name: str) -> None:
         results = {} if atoms.calc is None else atoms.calc.results
+        if not results and (elsewhere := _labels_elsewhere(atoms)):
+            raise MlffValueError(
+                f"{name}: no label in a calculator, where ASE keeps them; there may be some elsewhere: "
+                f"atoms.calc = SinglePointCalculator(atoms, {elsewhere}), or Dataset.add(atoms, {elsewhere})"
+            )
         energy, label = results.get("energy"), None if atoms.calc is None else force_consistent(atoms.calc)
         stress = results.get("stress") if all(atoms.pbc) else None
         self.add(atoms, float("nan") if label is None else label, results.get("forces"), stress, weight)
@@ -115,8 +138,8 @@ class Dataset:
             weight: in the loss.
         """
         check_atoms(atoms)
-        if energy is None and forces is None and stress is None and atoms.calc is not None:
-            if changed := changed_since(atoms):
+        if energy is None and forces is None and stress is None:
+            if atoms.calc is not None and (changed := changed_since(atoms)):
                 raise MlffUsageError(
                     f"the results of {type(atoms.calc).__name__} are of other {changed} than these atoms have; "
                     "compute them again, or give energy and forces"

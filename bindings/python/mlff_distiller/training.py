@@ -317,9 +317,11 @@ def _name_labels(labels: Any) -> tuple[bytes, Dataset | None]:
     """The names of files of labels, and the Dataset that stands for those that C does not read."""
     if isinstance(labels, Dataset):
         return b"a Dataset of Python", labels
-    paths = [labels] if isinstance(labels, (str, os.PathLike)) else list(labels)
+    paths = [labels] if isinstance(labels, (str, os.PathLike)) else list(each_atoms(labels))
+    if paths and not any(isinstance(path, (str, os.PathLike)) for path in paths):
+        return b"a Dataset of Python", Dataset(paths)
     if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
-        raise TypeError(f"labels: {labels!r:.60} in place of a Dataset, the name of a file, or several")
+        raise TypeError(f"labels: {labels!r:.60} in place of a Dataset, structures, the name of a file, or several")
     if any(os.fspath(path).endswith(".db") for path in paths):
         return b" and ".join(lib.path_bytes(path) for path in paths), Dataset.read(*paths)
     for path in paths:
@@ -336,7 +338,7 @@ def distill(
     device: str = "auto",
     n_threads: int = 0,
     progress: Callable[[str, float, str], None] | None = None,
-    labels: Dataset | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    labels: Dataset | Iterable[Atoms] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     **config: Any,
 ) -> Distillation:
     """From a teacher, or labels, to a judged student; a folder that holds an unfinished run of the same settings is gone on with.
@@ -349,7 +351,7 @@ def distill(
         device: that trains and runs the student.
         n_threads: CPU threads, and processes of xtb and KIM; 0: all cores this process may use.
         progress: called with stage, fraction done and a line of text.
-        labels: labelled structures in place of seeds: a Dataset, or files as Dataset.read takes them. A tenth each is held out for
+        labels: labelled structures in place of seeds: a Dataset, what it is made of, or files as Dataset.read takes them. A tenth each is held out for
             validation and test, by group; `n_structures` of them at most are used (0: all). The run keeps a Dataset as labels.mlff,
             so that `mlff distill --resume -o OUT` goes on with it as well.
         config: settings over the preset's, by their names in config.json.
