@@ -504,6 +504,12 @@ test_distill_other_seeds() {
     printf '2\n\nH 0 0 0\nH 0 0 0.74\n' | cat seed.xyz - >mixed.xyz
     run 1 distill ethanol --system mixed.xyz --preset demo --config small.json --device cpu -o mixed.run
     says 'mixed.xyz: has structures of several compositions; .* of the first alone \(H2O\): give others, as H2, by files' err
+    # Structures with nearer atoms that the training adds are told.
+    sed -i 's/"n_structures": 20,/"n_structures": 60, "nearer": 0.5, "n_pressed": 0, "speed_s": 0.05,/' small.json
+    run 1 distill organic-small --system h2o --preset demo --config small.json --device cpu -o nearer.run
+    says '^train .* 20 steps on [0-9]+ structures and [0-9]+ with nearer atoms: forces'
+    run 0 info nearer.run/student.safetensors
+    says 'training.nearest_of_covalent +0\.[67]'
     # A run of before has no hash.
     sed -i '/systems_hash/d' seed.run/config.json seed.run/made-with.json
     run 1 distill --resume -o seed.run

@@ -155,7 +155,7 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     mlff_training_errors best = {0};
     mlff_trainer_options options = mlff_trainer_options_default();
     mlff_fit_options fit = mlff_fit_options_default();
-    char errors[96], checkpoint[PATH_MAX], kept[PATH_MAX];
+    char errors[96], nearer[64] = "", checkpoint[PATH_MAX], kept[PATH_MAX];
     MLFF_TRY(training_path(path, TRAINING_CHECKPOINT, checkpoint));
     MLFF_TRY(training_path(path, TRAINING_BEST, kept));
     if (access(path, F_OK) == 0) {
@@ -188,9 +188,11 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     mlff_trainer_best(trainer, &best);
     MLFF_TRY(note_origin(d, data, &best, model));
     MLFF_TRY(mlff_model_save(model, path));
-    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " step%s on %" PRId64 " structure%s: %s (validation)", n_steps,
+    const int64_t n_nearer = mlff_trainer_n_nearer(trainer);
+    if (n_nearer > 0) snprintf(nearer, sizeof nearer, " and %" PRId64 " with nearer atoms", n_nearer);
+    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " step%s on %" PRId64 " structure%s%s: %s (validation)", n_steps,
                           base_plural(n_steps), mlff_dataset_size(data->train), base_plural(mlff_dataset_size(data->train)),
-                          mlff_training_errors_text(&best, errors)));
+                          nearer, mlff_training_errors_text(&best, errors)));
     *model_out = model;
     model = NULL;
 trained:
