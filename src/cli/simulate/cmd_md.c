@@ -423,7 +423,9 @@ static int run_replicas(const cli_arguments *arguments, simulation *run, const c
     const int exit_status = md_replicas_check_files(arguments, &task);
     if (exit_status != CLI_GOOD) return exit_status;
     md_warn_if_far_from_training(run);
-    return cli_exit(cli_in(path, md_replicas_run(&task)));
+    mlff_status status = cli_in(path, md_replicas_run(&task));
+    if (status == MLFF_ERR_UNSTABLE) status = mlff_fail(status, "%s%s", mlff_last_error(), md_doubt_of_student(run));
+    return cli_exit(status);
 }
 
 static int run_md(cli_arguments *arguments)
@@ -461,7 +463,9 @@ static int run_md(cli_arguments *arguments)
     run.writer = NULL;
     char profile[PATH_MAX];
     exit_status = cli_first(exit_status, save_profile(&run, profile));
-    if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s%s%s", cause, *profile ? "; kept: the profile in " : "", profile);
+    if (stepped != MLFF_OK)
+        MLFF_FAIL(stepped, "%s%s%s%s", cause, stepped == MLFF_ERR_UNSTABLE ? md_doubt_of_student(&run) : "",
+                  *profile ? "; kept: the profile in " : "", profile);
     md_warn_if_absurd(&run);
     if (!arguments->quiet) md_hint_at_halved_temperature(&run);
     if (run.n_done < run.n_steps)

@@ -52,6 +52,8 @@ void md_hint_at_halved_temperature(const simulation *run);
 // the temperature that is reached is, or atoms are closer than in the training data.
 void md_warn_if_far_from_training(simulation *run);
 void md_watch_extrapolation(simulation *run);
+// Behind an error or a warning of a run that went wrong: that the cause may be the model, and what to do; "" of a model that is no student.
+const char *md_doubt_of_student(const simulation *run);
 // A run can go wrong and stay finite; a warning then says that its results are not meaningful.
 void md_warn_if_absurd(const simulation *run);
 

@@ -2,6 +2,7 @@
 // md_report.c: the table, the summary and the warnings of mlff md.
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "cli/simulate/md.h"
@@ -116,6 +117,15 @@ void md_watch_extrapolation(simulation *run)
         cli_say("warning: step %" PRId64 ": %s", run->last.step, text);
 }
 
+const char *md_doubt_of_student(const simulation *run)
+{
+    const char *key;
+    for (int k = 0; (key = mlff_model_metadata(run->setup.model, k, NULL)); k++)
+        if (strncmp(key, "training.", strlen("training.")) == 0)
+            return "; or the student does not know such structures: judge it with mlff verdict, and train it with labels of them";
+    return "";
+}
+
 void md_warn_if_absurd(const simulation *run)
 {
     double drift = drift_mev_per_atom(run), hottest = fmax(mean_temperature(run), run->last.temperature_kelvin);
@@ -123,12 +133,12 @@ void md_warn_if_absurd(const simulation *run)
     fflush(stdout); // the summary goes before what is said of it
     if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
         cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is not a trajectory of the model; halve --timestep "
-                "(now %g fs) or relax the start",
-                drift, run->options.timestep_fs);
+                "(now %g fs) or relax the start%s",
+                drift, run->options.timestep_fs, md_doubt_of_student(run));
     if (asked > 0 && hottest > ABSURD_HEATING * asked)
         cli_say("warning: the temperature is %.4g K where %.4g K was asked for: the start was strained or the run has exploded; "
-                "relax the start or halve --timestep (now %g fs)",
-                hottest, asked, run->options.timestep_fs);
+                "relax the start or halve --timestep (now %g fs)%s",
+                hottest, asked, run->options.timestep_fs, md_doubt_of_student(run));
 }
 
 void md_print_summary(simulation *run, bool partial)
