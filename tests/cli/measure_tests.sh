@@ -226,6 +226,8 @@ test_bench() {
     says '^water-small: water, 6 atoms'
     run 0 bench batch ethanol:float64 --batch-sizes 1 --n-calls 1
     says '^ethanol:float64 on cpu: ethanol, 9 atoms'
+    run 0 bench batch ethanol --n-atoms 24 --batch-sizes 1 --n-calls 1 # of a size that no molecule has
+    says '^ethanol on cpu: water, 24 atoms'
     "$mlff" bench compare ethanol:float64 ethanol --rounds 6 --frames 1 --threads 1 >out 2>err # 0, 3 or 4
     says '^ethanol, 9 atoms'
     run 0 profile organic-small --n-steps 1

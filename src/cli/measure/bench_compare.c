@@ -107,7 +107,7 @@ int bench_input_make(cli_arguments *arguments, const char *text, uint64_t seed, 
     while (take_setting(spec, &unused, &status))
         if (status != MLFF_OK) goto done;
     MLFF_TRY(mlff_model_load(spec, &model));
-    exit_status = cli_input_make(arguments, NULL, cli_default_system(model), seed, input);
+    exit_status = cli_input_make(arguments, NULL, cli_default_system(arguments, model), seed, input);
 done:
     base_free(spec);
     mlff_model_destroy(model);

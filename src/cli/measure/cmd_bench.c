@@ -89,7 +89,7 @@ const cli_command bench_command = {
         "example  is a worked example with new models: one function, a trajectory, three model sizes, latency and memory from\n"
         "         50 to 1000 atoms.\n"
         "Without --input and --system, compare, batch and precision take silicon, or, of the built-in systems whose elements\n"
-        "the first model knows, the first one with the most elements.\n"
+        "the first model knows, the first one with the most elements; with --n-atoms one that can have different sizes.\n"
         "Of run and example that end early (Ctrl-C, or a failure) the profiles made are kept. If the file of -o is there\n"
         "already, it stays as it was, and they are in NAME-partial.json.",
     .examples = "mlff bench compare --model painn.safetensors --model painn.safetensors:float64\n"

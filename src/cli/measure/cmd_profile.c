@@ -343,7 +343,9 @@ static int run(cli_arguments *arguments)
     const char *name = arguments->positional[0];
     const bool is_teacher = mlff_teacher_is_process(name);
     if (exit_status == CLI_GOOD) exit_status = is_teacher ? setup_teacher(arguments, &setup) : cli_setup_make(arguments, &setup);
-    const char *system = exit_status != CLI_GOOD || wanted.path ? NULL : is_teacher ? "ethanol" : cli_default_system(setup.model);
+    const char *system = exit_status != CLI_GOOD || wanted.path ? NULL
+                         : is_teacher                           ? "ethanol"
+                                                                : cli_default_system(arguments, setup.model);
     if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, wanted.path, system, wanted.dynamics.seed, &input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&setup);
@@ -404,7 +406,7 @@ const cli_command profile_command = {
         "is one stage, and on a busy machine its waits are those of the other process.\n"
         "Without INPUT and --system it is silicon, or, of the built-in systems whose elements the model knows, the first one "
         "with\n"
-        "the most elements; for xtb and KIM ethanol.\n"
+        "the most elements; with --n-atoms or --system-sizes one that can have different sizes. For xtb and KIM it is ethanol.\n"
         "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
         "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial. Of --runs and\n"
         "--system-sizes what is whole is kept, also where a later one fails. If the file of -o is there already, it stays as it\n"

@@ -255,8 +255,9 @@ void cli_domains_json(const cli_setup *setup, double n_computes, cli_json *json)
 void cli_setup_free(cli_setup *setup);
 // Fails, and names them, if the system has elements that the model does not know.
 mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name);
-// Silicon, or, of the built-in systems whose elements the model knows, the first one with the most elements; silicon where it knows none.
-const char *cli_default_system(const mlff_model *model);
+// Silicon, or, of the built-in systems whose elements the model knows, the first one with the most elements, of those that --n-atoms can change where
+// it is given; silicon where it knows none.
+const char *cli_default_system(const cli_arguments *arguments, const mlff_model *model);
 
 // The system of a run and where it came from.
 typedef struct cli_input {

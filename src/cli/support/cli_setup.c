@@ -172,20 +172,23 @@ static int count_elements(const mlff_system *system)
     return n;
 }
 
-const char *cli_default_system(const mlff_model *model)
+const char *cli_default_system(const cli_arguments *arguments, const mlff_model *model)
 {
+    enum { LARGE = 300 }; // atoms that no molecule has
     int n, most = 0;
+    const bool grows = cli_given(arguments, "n-atoms");
     const char *chosen = "silicon";
     const mlff_builder_info *builders = mlff_builders(&n);
     for (int i = -1; i < n; i++) {
         mlff_system *system = NULL;
         const char *name = i < 0 ? "silicon" : builders[i].name;
-        if (mlff_system_build(name, 0, 0, &system) != MLFF_OK) continue;
+        if (mlff_system_build(name, grows ? LARGE : 0, 0, &system) != MLFF_OK) continue;
         const bool known = cli_model_check_elements(model, system, name) == MLFF_OK;
-        const int n_elements = count_elements(system);
+        // Most like what the model is made for: the most elements; where a size is asked for, first of all those that can have it.
+        const int rank = count_elements(system) + (grows && system->n_atoms > LARGE / 2 ? MLFF_MAX_ATOMIC_NUMBER : 0);
         mlff_system_destroy(system);
         if (known && i < 0) break;
-        if (known && n_elements > most) chosen = name, most = n_elements; // most like what the model is made for
+        if (known && rank > most) chosen = name, most = rank;
     }
     return chosen;
 }
