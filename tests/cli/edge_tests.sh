@@ -115,6 +115,35 @@ test_hangup() {
     ) || exit 1
 }
 
+# A second signal that comes at once, as from `timeout`, is the first one; a later one kills.
+test_signal_twice() {
+    model
+    local endless="--system silicon --n-atoms 8 --n-steps 1000000000" signal process
+    for signal in TERM INT TERM INT TERM INT TERM INT TERM INT; do
+        rm -f run.json
+        begin '"step": 10,' md model.safetensors $endless --every 10 --json
+        kill -$signal $process $process
+        wait $process
+        is "$?" 130 "exit status of mlff md after two SIG$signal"
+        says '"partial": true'
+        begin '.' profile model.safetensors $endless -o run.json
+        kill -$signal $process $process
+        wait $process
+        is "$?" 130 "exit status of mlff profile after two SIG$signal"
+        says '^mlff: interrupted ' err
+    done
+    # A command of compare that SIGTERM does not end.
+    "$mlff" compare --run "trap '' TERM; touch started; sleep 2" --run true >out 2>err </dev/null &
+    process=$!
+    for _ in $(seq 200); do [ -e started ] && break; sleep 0.05; done
+    kill -TERM $process $process
+    sleep 0.7
+    kill -0 $process || fail "two signals at once ended mlff compare"
+    kill -TERM $process
+    wait $process
+    is "$?" 143 "exit status after a later SIGTERM"
+}
+
 # Commands that compare starts have the usual SIGPIPE: `yes` would say "Broken pipe" otherwise.
 test_compare_pipe() {
     "$mlff" compare --run 'yes | head -1' --run 'yes | head -1' --rounds 5 --repeat 1 --margin 100 >out 2>err </dev/null

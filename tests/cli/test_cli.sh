@@ -83,7 +83,8 @@ water() {
 
 commands="import new info eval md relax analyze vibrations phonons profile report compare bench check devices kim sample label train distill verdict serve completion manual"
 
-# interrupted ARGUMENTS…: starts a run that would last hours, waits until `ready` (a function) says it goes, sends SIGINT.
+# interrupted ARGUMENTS…: starts a run that would last hours, waits until `ready` (a function) says it goes, sends SIGINT,
+# twice at once, as `timeout` does.
 interrupted() {
     : >out # the background process empties it only once it has started: `ready` would see an earlier command's lines
     "$mlff" "$@" >out 2>err </dev/null &
@@ -94,7 +95,7 @@ interrupted() {
         sleep 0.05
     done
     ready || fail "it never got going"
-    kill -INT $pid || fail "it was gone before the signal"
+    kill -INT $pid $pid 2>/dev/null || fail "it was gone before the signal"
     wait $pid
     status=$?
     [ $status = 130 ] || fail "exit status $status, expected 130"

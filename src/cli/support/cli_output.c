@@ -20,7 +20,6 @@ static int64_t progress_time_ns;
 static volatile sig_atomic_t interrupted, child; // child: see cli_child_set
 static timer_t reminder;                         // sends SIGALRM once a signal has come
 static bool repeats;                             // there is such a timer
-static bool hangs_up;                            // SIGHUP is caught: it was not ignored, as by nohup
 static bool ends_by_pipe, pipe_broke;            // the caller did not ignore SIGPIPE; a failure was that of stdout's reader
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
@@ -245,18 +244,27 @@ void cli_progress_clear(void)
 
 /* ---- interruption ------------------------------------------------------------------------------------- */
 
-// Only calls that are safe in a handler. With the default restored, the next Ctrl-C or SIGTERM kills. A terminal that is closed sends
-// SIGHUP twice, by its shell and by the kernel, and a service manager sends it right after SIGTERM: one that follows is ignored.
+// A signal within this time of the first is the same one: `timeout` sends it to its command and then to the process group.
+#define SAME_SIGNAL_NS 500000000
+
+// Only calls that are safe in a handler. A later Ctrl-C or SIGTERM kills. A terminal that is closed sends SIGHUP twice, by its shell and by
+// the kernel, and a service manager sends it right after SIGTERM: one that follows is ignored.
 static void on_signal(int number)
 {
     static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
     static const struct itimerspec each_tenth = {{.tv_nsec = 100000000}, {.tv_nsec = 100000000}};
+    static _Atomic int64_t first_ns;
+    const int64_t now = mlff_clock_ns();
+    int64_t first = 0;
+    if (!atomic_compare_exchange_strong(&first_ns, &first, now)) {
+        if (number == SIGHUP || now - first < SAME_SIGNAL_NS) return;
+        signal(number, SIG_DFL);
+        raise(number); // once this handler has returned
+        return;
+    }
     interrupted = 1;
     if (repeats) timer_settime(reminder, 0, &each_tenth, NULL);
     if (child < 0 || (child > 0 && number != SIGINT)) kill((pid_t)child, number);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    if (hangs_up) signal(SIGHUP, SIG_IGN);
     if (isatty(STDERR_FILENO)) {
         ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
         (void)written;
@@ -280,8 +288,7 @@ void cli_interrupt_catch(void)
     action.sa_handler = on_signal;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    hangs_up = sigaction(SIGHUP, NULL, &callers) == 0 && callers.sa_handler != SIG_IGN;
-    if (hangs_up) sigaction(SIGHUP, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &callers) == 0 && callers.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
 }
 
 void cli_child_set(int process)
