@@ -5,7 +5,7 @@ target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
 
 set(CLI_TESTS help usage new info import eval eval_batch eval_labels eval_stress_labels train_leaves_out_strain copies distill_labels distill_other_seeds distill_labels_refused verdict_elements verdict_pressed verdict_words names_without_utf8 relax analyze analyze_formats vibrations md md_ensembles md_replicas md_restart md_full_disk several_devices md_cuda profile compare bench check json_documents devices devices_cuda interrupt_md interrupt_profile interrupt_measurements interrupt_vibrations interrupt_before_end
   interrupt_eval interrupt_relax interrupt_idle outputs full_disk removed full_disk_keeps full_disk_tells train_full_disk unreadable hostile ani orb closed_descriptors small_stack search_paths quiet colors plurals completion completion_in_zsh completion_words manual start
-  md_killed gpu_faults sample label label_far label_resume label_xtb interrupt_runs overwrites hostile_texts two_writers standard_output
+  md_killed md_replicas_killed gpu_faults sample label label_far label_resume label_xtb interrupt_runs overwrites hostile_texts two_writers standard_output
   file_size_limit hangup signal_twice compare_pipe relax_collapse shipped_students_repel relax_failed relax_interrupted replicas_overwrite analyze_fixed train_best train_interrupted distill_foreign_files compressed
   restart_other_model analyze_one_pair reader_leaves md_far_from_training profile_xtb)
 if(MLFF_SANITIZE) # a minute there; what they call has tests of its own; a process that a signal ends reports nothing

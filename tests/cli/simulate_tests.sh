@@ -533,6 +533,60 @@ test_md_full_disk() {
     for k in 0 1 2; do cmp kept/run-$k.extxyz whole-$k.extxyz || fail "replica $k of a full disk has a gap"; done
 }
 
+# As below, of replicas: restart files of all are of one step, wherever the run is killed.
+test_md_replicas_killed() {
+    model
+    local options="--system h2o --timestep 0.1 --replicas 6 --ensemble langevin --every 3 --device cpu --threads 1" n_steps process k
+    for ((kill = 0; kill < ${MLFF_KILLS:-6}; kill++)); do
+        rm -f killed* whole*
+        # shellcheck disable=SC2086
+        "$mlff" md model.safetensors $options --n-steps 100000000 --checkpoint killed.restart --checkpoint-every 1 -o killed.extxyz >/dev/null 2>&1 </dev/null &
+        process=$!
+        for wait in $(seq 200); do [ -s killed-5.restart ] && break; sleep 0.05; done
+        sleep 0.$((RANDOM % 3))$((RANDOM % 10))
+        kill -9 $process
+        wait $process 2>/dev/null
+        goes_on_from_one_step
+    done
+    # Killed between the names of two restart files: the others wait for theirs.
+    for k in 2 3 4 5; do
+        cp killed-$k.restart killed-$k.restart.next
+        cp whole-$k.restart killed-$k.restart
+    done
+    is "$(grep -h '^step ' killed-*.restart | sort -u | wc -l)" 2 "steps of restart files"
+    goes_on_from_one_step
+    [ ! -e killed-2.restart.next ] || fail "a restart file did not get its name"
+    # Of a set that is not whole none is taken.
+    for k in 2 3 4 5; do
+        cp killed-$k.restart killed-$k.restart.next
+        sed -i 's/^step .*/step 1000000/' killed-$k.restart.next
+    done
+    goes_on_from_one_step
+    # One that ended early goes on from its own step, with frames at their steps.
+    # shellcheck disable=SC2086
+    run 0 md model.safetensors $options --n-steps 7 --checkpoint late.restart
+    # shellcheck disable=SC2086
+    run 0 md model.safetensors $options --n-steps 5 --checkpoint early.restart
+    cp early-1.restart late-1.restart
+    # shellcheck disable=SC2086
+    run 0 md model.safetensors $options --n-steps 10 --restart late.restart -o late.extxyz
+    is "$(cat err)" "mlff: replica 1 goes on from step 5, replica 0 from step 7: their restart files are of different steps, as after an early end; each makes --n-steps steps from its own" "what is said"
+    is "$(grep -oE 'step=[0-9]+' late-0.extxyz | xargs)" "step=9 step=12 step=15" "frames of replica 0"
+    is "$(grep -oE 'step=[0-9]+' late-1.extxyz | xargs)" "step=6 step=9 step=12 step=15" "frames of replica 1"
+}
+
+goes_on_from_one_step() { # …and its frames are those of a whole run
+    # shellcheck disable=SC2086
+    run 0 md model.safetensors $options --n-steps 30 --restart killed.restart --checkpoint killed.restart -o killed.extxyz
+    [ ! -s err ] || fail "restart files are not of one step"
+    n_steps=$(sed -n 's/^step //p' killed-0.restart)
+    # shellcheck disable=SC2086
+    run 0 md model.safetensors $options --n-steps $((n_steps - 1)) --checkpoint whole.restart
+    # shellcheck disable=SC2086
+    run 0 md model.safetensors $options --n-steps "$n_steps" -o whole.extxyz
+    for k in 0 1 2 3 4 5; do cmp killed-$k.extxyz whole-$k.extxyz || fail "replica $k, killed before step $n_steps, differs from that of a whole run"; done
+}
+
 # kill -9 at a random time, restart: the trajectory is byte for byte that of a whole run, in every ensemble and in every format that a restart continues.
 test_md_killed() {
     model

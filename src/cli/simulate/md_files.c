@@ -36,6 +36,6 @@ mlff_status md_resume_trajectory(const char *path, const char *format, int n_ato
 void md_reserve(const char *restart, int n, int n_atoms, base_output *reserve)
 {
     enum { ROW = 9 * 25, HEAD = 8192 }; // of a restart file: nine hexadecimal floats for each atom; a frame is smaller
-    // A restart file that is renewed needs its place once more, until it replaces the one before.
-    (void)cli_reserve(restart, ((int64_t)n + 1) * ((int64_t)ROW * n_atoms + HEAD), reserve);
+    // Restart files that are renewed need their place once more, until they replace those before.
+    (void)cli_reserve(restart, 2 * (int64_t)n * ((int64_t)ROW * n_atoms + HEAD), reserve);
 }

@@ -2,11 +2,13 @@
 // md_replicas.c: mlff md --replicas.
 #include "cli/simulate/md_replicas.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/simulate/md_drift.h"
@@ -126,12 +128,50 @@ done:
     return status;
 }
 
-static mlff_status save(const replicas_run *run, int k)
+// The name under which a restart file waits for those of the other replicas: NAME.next, beside what a link leads to.
+static mlff_status next_name(const replicas_run *run, const char *path, int k, char target[PATH_MAX], char next[PATH_MAX])
+{
+    char name[PATH_MAX];
+    const mlff_status status = name_of(run, path, k, name);
+    if (status != MLFF_OK) return status;
+    if (!base_link_target(name, target)) memcpy(target, name, PATH_MAX);
+    const int length = snprintf(next, PATH_MAX, "%s.next", target);
+    return length < PATH_MAX ? MLFF_OK : mlff_fail(MLFF_ERR_USAGE, "%s: this name is too long", path);
+}
+
+// Of one that has ended.
+static mlff_status save_ended(const replicas_run *run, int k)
 {
     char name[PATH_MAX];
     if (!run->task->checkpoint) return MLFF_OK;
     const mlff_status status = name_of(run, run->task->checkpoint, k, name);
     return status == MLFF_OK ? mlff_dynamics_save(run->each[k].dynamics, name) : status;
+}
+
+// Restart files of all that run, of one step: none gets its name before all are written, so that a run that is killed leaves either those
+// of before, or some of them and the others as NAME.next (restore).
+static mlff_status save(const replicas_run *run)
+{
+    mlff_status status = MLFF_OK;
+    char name[PATH_MAX], next[PATH_MAX];
+    if (!run->task->checkpoint) return MLFF_OK;
+    for (int k = 0; k < run->task->n && status == MLFF_OK; k++) {
+        if (run->each[k].ended) continue;
+        status = next_name(run, run->task->checkpoint, k, name, next);
+        if (status == MLFF_OK) status = mlff_dynamics_save(run->each[k].dynamics, next);
+    }
+    if (status != MLFF_OK) { // the disk may be full
+        for (int k = 0; k < run->task->n; k++)
+            if (next_name(run, run->task->checkpoint, k, name, next) == MLFF_OK) unlink(next);
+        return status;
+    }
+    for (int k = 0; k < run->task->n; k++) {
+        if (run->each[k].ended) continue;
+        MLFF_TRY(next_name(run, run->task->checkpoint, k, name, next));
+        if (rename(next, name) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: cannot be replaced: %s", name, strerror(errno));
+    }
+done:
+    return status;
 }
 
 // A new run empties the trajectory; one that goes on from a restart file cuts it behind the restart's step.
@@ -177,12 +217,67 @@ done:
     return status;
 }
 
-static mlff_status restore(const replicas_run *run, int k)
+// Of a restart file; -1 where none is there or it is not readable.
+static int64_t step_of(const char *path)
 {
+    char line[256];
+    int64_t step = -1;
+    FILE *file = fopen(path, "re");
+    while (file && step < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "step %" SCNd64, &step) != 1 && strncmp(line, "atoms ", 6) == 0) break;
+    if (file) fclose(file);
+    return step;
+}
+
+static bool is_step_of_another(const int64_t *steps, int n, int64_t step)
+{
+    for (int k = 0; k < n; k++)
+        if (steps[k] == step) return true;
+    return false;
+}
+
+// A restart file that waits for its name is taken, and gets it, where that of another replica is of its step: the run was killed between.
+static mlff_status restore(const replicas_run *run, int k, int64_t *steps)
+{
+    mlff_status status = MLFF_OK;
+    char name[PATH_MAX], next[PATH_MAX];
+    mlff_evaluator *evaluator = run->task->setup->evaluator;
+    MLFF_TRY(next_name(run, run->task->restart, k, name, next));
+    const int64_t waiting = step_of(next);
+    const bool is_newer = waiting > steps[k] && is_step_of_another(steps, run->task->n, waiting);
+    if (!is_newer) MLFF_TRY(name_of(run, run->task->restart, k, next)); // not what a link leads to, for messages
+    MLFF_TRY(mlff_dynamics_restore_on(evaluator, run->each[k].dynamics, next));
+    if (!is_newer) goto done;
+    (void)rename(next, name); // in a folder that cannot be written the next run finds both again
+    steps[k] = waiting;
+done:
+    return status;
+}
+
+static mlff_status restore_all(const replicas_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const int n = run->task->n;
     char name[PATH_MAX];
     if (!run->task->restart) return MLFF_OK;
-    const mlff_status status = name_of(run, run->task->restart, k, name);
-    return status == MLFF_OK ? mlff_dynamics_restore_on(run->task->setup->evaluator, run->each[k].dynamics, name) : status;
+    int64_t *steps = calloc((size_t)n, sizeof *steps);
+    if (!steps) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: replicas");
+    for (int k = 0; k < n; k++) {
+        MLFF_TRY(name_of(run, run->task->restart, k, name));
+        steps[k] = step_of(name);
+    }
+    for (int k = 0; k < n; k++) MLFF_TRY(restore(run, k, steps));
+    for (int k = 1; k < n; k++)
+        if (steps[k] != steps[0]) {
+            cli_say(
+                "replica %d goes on from step %" PRId64 ", replica 0 from step %" PRId64
+                ": their restart files are of different steps, as after an early end; each makes --n-steps steps from its own",
+                k, steps[k], steps[0]);
+            break;
+        }
+done:
+    free(steps);
+    return status;
 }
 
 static mlff_status start(replicas_run *run)
@@ -196,17 +291,15 @@ static mlff_status start(replicas_run *run)
     MLFF_TRY(make_systems(run));
     for (size_t k = 0; k < n; k++) options[k] = &run->each[k].options, systems[k] = run->each[k].system;
     MLFF_TRY(mlff_replicas_create(run->task->setup->evaluator, options, systems, (int)n, &run->together));
-    for (int k = 0; k < (int)n; k++) {
-        run->each[k].dynamics = mlff_replicas_dynamics(run->together, k);
-        MLFF_TRY(restore(run, k));
-    }
+    for (int k = 0; k < (int)n; k++) run->each[k].dynamics = mlff_replicas_dynamics(run->together, k);
+    MLFF_TRY(restore_all(run));
     MLFF_TRY(mlff_replicas_run(run->together, 0, NULL)); // forces of all, together
     for (int k = 0; k < (int)n; k++) {
         MLFF_TRY(mlff_dynamics_state_get(run->each[k].dynamics, &run->each[k].first));
         run->each[k].last = run->each[k].first;
         MLFF_TRY(open_trajectory(run, k));
-        if (!run->task->restart) MLFF_TRY(save(run, k));
     }
+    if (!run->task->restart) MLFF_TRY(save(run));
     run->n_running = (int)n;
 done:
     free(options);
@@ -355,16 +448,28 @@ static mlff_status look(replicas_run *run)
         }
         run->n_running--;
         if (r->last.step % run->task->every != 0) MLFF_TRY(write_frame(run, k));
-        MLFF_TRY(save(run, k));
+        MLFF_TRY(save_ended(run, k));
     }
 done:
     return status;
 }
 
+// Replicas may be at different steps, after a restart.
+static int64_t steps_to_line(const replicas_run *run)
+{
+    const int64_t every = run->task->every;
+    int64_t n = every;
+    for (int k = 0; k < run->task->n; k++) {
+        const int64_t own = every - run->each[k].last.step % every;
+        if (!run->each[k].ended && own < n) n = own;
+    }
+    return n;
+}
+
 static int64_t next_piece(const replicas_run *run)
 {
     const md_replicas_task *task = run->task;
-    int64_t n = task->n_steps - run->n_done, to_line = task->every - (run->each[0].first.step + run->n_done) % task->every;
+    int64_t n = task->n_steps - run->n_done, to_line = steps_to_line(run);
     int64_t to_checkpoint = task->checkpoint ? task->checkpoint_every - run->n_done % task->checkpoint_every : n;
     int64_t to_sample = run->sample_every - run->n_done % run->sample_every;
     if (to_line < n) n = to_line;
@@ -386,18 +491,10 @@ static mlff_status make_piece(replicas_run *run)
     return look(run);
 }
 
-static mlff_status write_all(const replicas_run *run, mlff_status (*write)(const replicas_run *run, int k))
-{
-    mlff_status status = MLFF_OK;
-    for (int k = 0; k < run->task->n && status == MLFF_OK; k++)
-        if (!run->each[k].ended) status = write(run, k);
-    return status;
-}
-
 // As of one simulation (cmd_md.c): a run that cannot write ends with frames and restart files of its last step.
 static mlff_status keep_last_step(replicas_run *run, mlff_status cause)
 {
-    mlff_status saved = MLFF_OK;
+    mlff_status saved;
     int64_t step = -1;
     int n_missing = 0;
     char text[1100], missing[80] = "";
@@ -408,8 +505,8 @@ static mlff_status keep_last_step(replicas_run *run, mlff_status cause)
         if (run->each[k].ended) continue;
         step = run->each[k].last.step;
         if (run->each[k].lacks_frame && write_frame(run, k) != MLFF_OK) n_missing++;
-        if (saved == MLFF_OK) saved = save(run, k);
     }
+    saved = save(run);
     if (saved != MLFF_OK) return mlff_fail(cause, "%s; restart files are those of before: %s", text, mlff_last_error());
     if (n_missing > 0)
         snprintf(missing, sizeof missing, ", of which %d frame%s missing", n_missing, n_missing == 1 ? " is" : "s are");
@@ -417,17 +514,25 @@ static mlff_status keep_last_step(replicas_run *run, mlff_status cause)
                      step, missing);
 }
 
+static bool at_line(const replicas_run *run, int k)
+{
+    return !run->each[k].ended && run->each[k].last.step % run->task->every == 0;
+}
+
 static mlff_status write_frames(replicas_run *run)
 {
-    for (int k = 0; k < run->task->n; k++) run->each[k].lacks_frame = run->task->output && !run->each[k].ended;
-    return write_all(run, write_frame);
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < run->task->n; k++) run->each[k].lacks_frame = run->task->output && at_line(run, k);
+    for (int k = 0; k < run->task->n && status == MLFF_OK; k++)
+        if (at_line(run, k)) status = write_frame(run, k);
+    return status;
 }
 
 static mlff_status steps(replicas_run *run)
 {
     mlff_status status = MLFF_OK;
     const md_replicas_task *task = run->task;
-    const int64_t begun_ns = mlff_clock_ns(), first = run->each[0].first.step;
+    const int64_t begun_ns = mlff_clock_ns();
     run->piece = 10;
     md_reserve(task->checkpoint, task->n, task->input->system->n_atoms, &run->reserve);
     run->sample_every = task->n_steps / SAMPLES;
@@ -436,14 +541,15 @@ static mlff_status steps(replicas_run *run)
     if (run->sample_every < 1) run->sample_every = 1;
     while (run->n_done < task->n_steps && run->n_running > 0 && !run->unseen && !cli_interrupted()) {
         MLFF_TRY(make_piece(run));
-        const bool line = (first + run->n_done) % task->every == 0;
-        if (line || run->n_done == task->n_steps) show(run);
-        if (line) MLFF_TRY(keep_last_step(run, write_frames(run)));
-        if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(keep_last_step(run, write_all(run, save)));
+        int shown = 0;
+        while (shown < task->n - 1 && run->each[shown].ended) shown++;
+        if (at_line(run, shown) || run->n_done == task->n_steps) show(run);
+        MLFF_TRY(keep_last_step(run, write_frames(run)));
+        if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(keep_last_step(run, save(run)));
         cli_progress_steps("md", run->n_done, task->n_steps, begun_ns);
         run->unseen = cli_reader_left() && !task->output && !task->checkpoint;
     }
-    MLFF_TRY(keep_last_step(run, write_all(run, save)));
+    MLFF_TRY(keep_last_step(run, save(run)));
 done:
     cli_reserve_release(&run->reserve);
     run->wall_ns = mlff_clock_ns() - begun_ns;
