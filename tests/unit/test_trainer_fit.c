@@ -9,6 +9,7 @@
 #include "train/data/dataset.h"
 #include "train/fitting/history.h"
 #include "train/fitting/student.h"
+#include "train/fitting/trainer.h"
 #include "trainer_support.h"
 
 static int stop_at(void *context, const mlff_fit_progress *progress)
@@ -176,6 +177,20 @@ static void test_resumes_to_the_same_bits(void **state)
     }
     assert_int_equal(lines, N_STEPS / 4);
     base_free(history);
+
+    // A best student of the same shape, of another training: with its identity, and with none.
+    assert_int_equal(rename(in_folder("a.best.safetensors"), in_folder("kept")), 0);
+    for (int k = 0; k < 2; k++) {
+        mlff_model *none = NULL;
+        if (k == 0) assert_int_equal(weights_set(&whole->file, TRAINER_IDENTITY, "0123456789abcdef"), MLFF_OK);
+        assert_int_equal(mlff_model_save(whole, in_folder("a.best.safetensors")), MLFF_OK);
+        assert_refused(fit(student, data, other, INT64_MAX, true, &none), MLFF_ERR_VALUE,
+                       "is the best student of another training than");
+        weights_remove(&whole->file, TRAINER_IDENTITY);
+    }
+    assert_int_equal(rename(in_folder("kept"), in_folder("a.best.safetensors")), 0);
+    mlff_model_destroy(pieces);
+    assert_int_equal(fit(student, data, other, INT64_MAX, true, &pieces), MLFF_OK);
     assert_same_model(whole, pieces);
 
     // Without its checkpoint a best student is not known to be of a training, and stays.

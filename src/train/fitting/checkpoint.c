@@ -90,6 +90,32 @@ static uint64_t checksum(const model_weights *state)
     return hash;
 }
 
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+    for (size_t k = 0; k < n; k++) hash = (hash ^ ((const unsigned char *)bytes)[k]) * 1099511628211u;
+    return hash;
+}
+
+mlff_status trainer_identify(mlff_trainer *t)
+{
+    mlff_status status = MLFF_OK;
+    base_text run = {0};
+    const int64_t n = train_vector_size(t->backend, TRAIN_WEIGHTS);
+    double *weights = base_alloc((size_t)n, sizeof *weights, "weights");
+    if (!weights) return MLFF_ERR_MEMORY;
+    MLFF_TRY(t->backend->get(t->backend, TRAIN_WEIGHTS, weights));
+    describe_run(t, &run);
+    MLFF_TRY(run.status);
+    uint64_t hash = hash_bytes(14695981039346656037u, run.text, strlen(run.text));
+    hash = hash_bytes(hash, t->best_by, strlen(t->best_by));
+    hash = hash_bytes(hash, weights, (size_t)n * sizeof *weights);
+    snprintf(t->identity, sizeof t->identity, "%016" PRIx64, hash);
+done:
+    base_free(weights);
+    base_text_free(&run);
+    return status;
+}
+
 // The errors of the best weights, as they are written: eight numbers, those without labels NaN.
 #define BEST_FORMAT(f) f " " f " " f " " f " " f " " f " " f " " f
 static mlff_status read_best(const model_weights *state, const char *path, mlff_training_errors *best)
@@ -170,6 +196,7 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     MLFF_TRY(write_sums(t, &state));
     MLFF_TRY(weights_set(&state, "elapsed_s", "%.17g", t->elapsed_s));
     if (t->best_by[0]) MLFF_TRY(weights_set(&state, "best_by", "%s", t->best_by));
+    if (t->identity[0]) MLFF_TRY(weights_set(&state, "identity", "%s", t->identity));
     MLFF_TRY(weights_set(&state, "checksum", "%016" PRIx64, checksum(&state)));
     MLFF_TRY(weights_write(&state, path));
 done:
@@ -256,6 +283,7 @@ mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
     if (!t || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_restore: trainer and path must be given");
     MLFF_TRY(weights_read(path, &state));
     MLFF_TRY(check_run(t, path, &state));
+    const char *identity = weights_get(&state, "identity"); // checkpoints that were written before had none
     MLFF_TRY(number_of(&state, path, "step", 0, (double)t->options.n_steps, &step));
     MLFF_TRY(number_of(&state, path, "plateau_scale", 0, 1, &scale));
     MLFF_TRY(number_of(&state, path, "plateau_best", -DBL_MAX, INFINITY, &plateau));
@@ -275,6 +303,7 @@ mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
     t->plateau_waited = (int)waited;
     t->best = best;
     t->best_step = (int64_t)best_step;
+    snprintf(t->identity, sizeof t->identity, "%s", identity ? identity : "");
 done:
     weights_free(&state);
     return status;

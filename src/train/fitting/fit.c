@@ -110,8 +110,18 @@ done:
     return status;
 }
 
-// A file of this name may be of another training, whose student would be handed out with the errors of this one.
-static mlff_status load_best(fit *f)
+// With the identity of its training, which the model that is handed out does not have.
+static mlff_status save_best(const fit *f, mlff_model *model)
+{
+    mlff_status status = weights_set(&model->file, TRAINER_IDENTITY, "%s", f->trainer->identity);
+    if (status == MLFF_OK) status = mlff_model_save(model, f->options.best);
+    weights_remove(&model->file, TRAINER_IDENTITY);
+    return status;
+}
+
+// A file of this name may be of another training, whose student would be handed out with the errors of this one. One beside a checkpoint of
+// before there were identities gets that of this training.
+static mlff_status load_best(fit *f, bool has_identity)
 {
     mlff_status status = MLFF_OK;
     mlff_model *own = NULL, *best = NULL;
@@ -135,6 +145,14 @@ static mlff_status load_best(fit *f)
             "%s: is not the best student of the training that %s is of (%s), but %s; put that back, or move both away to train "
             "again",
             path, checkpoint, expected.description, there.description);
+    const char *identity = weights_get(&best->file, TRAINER_IDENTITY);
+    if (identity ? strcmp(identity, f->trainer->identity) != 0 : has_identity)
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "%s: is the best student of another training than %s is of; put that of this training back, or move both away "
+                  "to train again",
+                  path, checkpoint);
+    if (!identity) MLFF_TRY(save_best(f, best));
+    weights_remove(&best->file, TRAINER_IDENTITY);
     f->best = best;
     best = NULL;
 done:
@@ -144,20 +162,22 @@ done:
 }
 
 // A training begins with a checkpoint of no step: what is found under the name of the best student without one is not of a training.
-static mlff_status begin(fit *f)
+static mlff_status begin(fit *f, bool was_there)
 {
     mlff_status status = MLFF_OK;
     struct stat file;
     const char *best = f->options.best;
     if (access(best, F_OK) == 0)
         MLFF_FAIL(MLFF_ERR_USAGE,
-                  "%s: is there, and would be replaced by the best student of this training, as %s is not there to go on "
+                  "%s: is there, and would be replaced by the best student of this training, as %s is %s to go on "
                   "from; move it away, or name another checkpoint",
-                  best, f->options.checkpoint);
+                  best, f->options.checkpoint, was_there ? "empty, with nothing" : "not there");
+    MLFF_TRY(trainer_identify(f->trainer));
     MLFF_TRY(save(f));
 done:
     f->trainer->elapsed_s = 0;
-    if (status != MLFF_OK && stat(f->options.checkpoint, &file) == 0 && file.st_size == 0) unlink(f->options.checkpoint);
+    if (status != MLFF_OK && !was_there && stat(f->options.checkpoint, &file) == 0 && file.st_size == 0)
+        unlink(f->options.checkpoint);
     return status;
 }
 
@@ -167,10 +187,13 @@ static mlff_status resume(fit *f)
     mlff_trainer *t = f->trainer;
     struct stat file;
     if (!f->options.checkpoint) return MLFF_OK;
+    const bool was_there = access(f->options.checkpoint, F_OK) == 0;
     MLFF_TRY(lock_checkpoint(f)); // where there is none, an empty file is made
-    if (fstat(f->lock, &file) == 0 && file.st_size == 0) return begin(f);
+    if (fstat(f->lock, &file) == 0 && file.st_size == 0) return begin(f, was_there);
     MLFF_TRY(mlff_trainer_restore(t, f->options.checkpoint));
-    if (t->best_step > 0) MLFF_TRY(load_best(f));
+    const bool has_identity = t->identity[0] != 0;
+    if (!has_identity) MLFF_TRY(trainer_identify(t));
+    if (t->best_step > 0) MLFF_TRY(load_best(f, has_identity));
     if (f->options.history) MLFF_TRY(history_read(f->options.history, t->step, &f->history)); // later steps are made again
 done:
     return status;
@@ -198,7 +221,8 @@ static mlff_status keep_best(fit *f)
     mlff_model *model = NULL;
     if (!is_better(t, &f->progress.validation)) return MLFF_OK;
     MLFF_TRY(mlff_trainer_model(t, 0, &model));
-    if (f->options.best) MLFF_TRY(mlff_model_save(model, f->options.best));
+    weights_remove(&model->file, TRAINER_IDENTITY); // of the training whose best student this one began with
+    if (f->options.best) MLFF_TRY(save_best(f, model));
     t->best = f->progress.validation;
     t->best_step = t->step;
     mlff_model_destroy(f->best);

@@ -30,6 +30,7 @@ struct mlff_trainer {
     int plateau_waited;                 /* reports without gain */
     mlff_training_errors best;          /* validation of the best weights of a whole run (fit.c), and their step; 0: none yet */
     int64_t best_step;
+    char identity[17];  /* of a whole run (fit.c): its checkpoints and its best student hold it; "": none yet */
     char best_by[65];   /* SHA-256 of the structures for validation that choose them, for checkpoints of fit.c; "" else */
     uint64_t validated; /* the state of the dataset that validation_set was built from; 0: none */
     train_set *validation_set;
@@ -40,6 +41,13 @@ struct mlff_trainer {
 mlff_status trainer_collect_sums(mlff_trainer *trainer);
 /* Whether the weight of the energy is multiplied by energy_boost at this step. */
 bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
+
+/* ---- checkpoint.c */
+
+/* The metadata of a best student (fit.c): the identity of its training. */
+#define TRAINER_IDENTITY "best_of_training"
+/* Sets the trainer's identity: a hash of what its run is of, of best_by and of its weights. */
+mlff_status trainer_identify(mlff_trainer *trainer);
 
 /* ---- trainer_data.c */
 
