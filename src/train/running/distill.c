@@ -166,8 +166,10 @@ static mlff_status begin_folder(distill *d, const char *folder)
     if (d->is_new && mkdir(folder, 0777) != 0 && errno != EEXIST)
         return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
     if (d->lock < 0) MLFF_TRY(lock_folder(d));
-    if (d->is_new && distill_is_there(d, DISTILL_CONFIG)) // made by another process since this one looked
-        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of another run; resume it, or give another folder", d->path[DISTILL_CONFIG]);
+    if (d->is_new && distill_is_there(d, DISTILL_CONFIG)) {
+        d->is_late = true;
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: was made by another process since this one began", d->path[DISTILL_CONFIG]);
+    }
     if (d->is_new) MLFF_TRY(check_is_empty(d));
     if (d->is_new && d->options.labels) MLFF_TRY(distill_labels_save(d));
     if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
@@ -464,18 +466,16 @@ void distill_release(distill *d)
     base_free(d);
 }
 
-mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
-                         int *passed_out)
+// *is_late_out: another process began the run meanwhile.
+static mlff_status run(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
+                       int *passed_out, bool *is_late_out)
 {
     mlff_status status = MLFF_OK;
-    distill *d = NULL;
-    mlff_distill_options chosen = mlff_distill_options_default();
     mlff_trainer_optimizer optimizer; // a wrong name fails before anything is computed
-    if (!folder || !passed_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: folder and passed_out must be given");
-    MLFF_TRY(base_take_options("mlff_distill", "mlff_distill_options", options, sizeof chosen, &chosen));
-    if (!(d = base_alloc(1, sizeof *d, "a run"))) return MLFF_ERR_MEMORY;
+    distill *d = base_alloc(1, sizeof *d, "a run");
+    if (!d) return MLFF_ERR_MEMORY;
     d->lock = -1;
-    d->options = chosen;
+    d->options = *options;
     d->stage = "sample";
     MLFF_TRY(take_folder(d, folder));
     MLFF_TRY(settle_config(d, config));
@@ -491,7 +491,22 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     MLFF_TRY(distill_train_baseline(d));
     MLFF_TRY(verdict_stage(d, passed_out));
 done:
-    if (d) distill_release(d);
+    *is_late_out = d->is_late;
+    distill_release(d);
+    return status;
+}
+
+mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
+                         int *passed_out)
+{
+    mlff_distill_options chosen = mlff_distill_options_default();
+    bool is_late;
+    if (!folder || !passed_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: folder and passed_out must be given");
+    mlff_status status = base_take_options("mlff_distill", "mlff_distill_options", options, sizeof chosen, &chosen);
+    if (status != MLFF_OK) return status;
+    status = run(config, folder, &chosen, passed_out, &is_late);
+    if (is_late)
+        status = run(config, folder, &chosen, passed_out, &is_late); // the folder has a run, which this one may be the same as
     return status;
 }
 

@@ -45,6 +45,7 @@ typedef struct distill {
     char *path[DISTILL_N_FILES];
     const char *stage;
     bool is_new;                         /* the folder holds no configuration yet */
+    bool is_late;                        /* the folder was empty, and then another process began a run there */
     mlff_teacher *teacher, *own_teacher; /* own: opened here; NULL of a run from labels without one */
     char systems_hash[SHA256_TEXT_BYTES];
     mlff_samples *seeds;    /* every structure of the systems; NULL of a run from labels */
