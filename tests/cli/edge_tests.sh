@@ -306,6 +306,65 @@ test_distill_foreign_files() {
     is "$(ls -A killed | xargs)" "made-with.json mine.checkpoint.0123abcd" "files of a folder of a killed run"
 }
 
+small_distill() { # config.json of a run of a second
+    echo '{"n_structures": 40, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 40, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0, "speed_s": 0.05, "n_pressed": 8}' >config.json
+}
+
+# Files of a run that are lost are made again, with the same bits; of damaged ones the remedy is told.
+test_distill_damaged() {
+    small_distill
+    run 1 distill ethanol --system ethanol --config config.json --rounds 1 --device cpu --threads 1 -o c.run
+    sha256sum c.run/*.safetensors c.run/*.mlff c.run/*.extxyz c.run/round-1.json >before.sums
+    local file
+    rm c.run/explored-1.extxyz
+    run 1 distill --resume --device cpu --threads 1 -o c.run
+    says 'c.run/explored-1.extxyz is gone: round 1 runs again'
+    sha256sum -c --quiet before.sums || fail "the round has other results"
+    for file in student.safetensors labels.mlff labels-1.mlff; do
+        cp c.run/$file kept
+        head -c 100 kept >c.run/$file
+        [ $file = student.safetensors ] || { head -c 40; printf '\0\0\0\0\0\0\0\0'; tail -c +49; } <kept >c.run/$file
+        run 1 distill --resume --device cpu --threads 1 -o c.run
+        says "^mlff: c.run/$file: .*(remove it, and it is trained again|without this file its structures are labelled again)$" err
+        rm c.run/$file # as it says
+        run 1 distill --resume --device cpu --threads 1 -o c.run
+        sha256sum -c --quiet before.sums || fail "a run without $file has other results"
+    done
+}
+
+# A run that finds the folder of an equal one, which was not there when it began, goes on with it; another one tells what differs.
+test_distill_together() {
+    small_distill
+    run 0 sample ethanol --system ethanol -o frame.extxyz --n-samples 1 --methods rattle --no-relax
+    local options="--config config.json --rounds 0 --device cpu --threads 1" process late
+    for late in "" "--seed 5"; do
+        rm -rf d.run seeds.xyz
+        mkfifo seeds.xyz
+        exec 3<>seeds.xyz
+        # shellcheck disable=SC2086
+        "$mlff" distill ethanol --system seeds.xyz $options $late -o d.run >late.out 2>late.err </dev/null 3>&- & # waits for its structures
+        process=$!
+        for _ in $(seq 100); do grep -q 'teacher ethanol' late.out && break; sleep 0.05; done
+        mv seeds.xyz pipe
+        cp frame.extxyz seeds.xyz
+        # shellcheck disable=SC2086
+        run 1 distill ethanol --system seeds.xyz $options -o d.run
+        cp d.run/verdict.json before.json
+        cat seeds.xyz >&3
+        exec 3>&-
+        wait $process
+        is "$?" 1 "exit status of the later run"
+        cmp d.run/verdict.json before.json || fail "the later run changed the verdict"
+        cp late.err err
+        if [ -z "$late" ]; then
+            ! grep -q 'another run' err || fail "an equal run is refused"
+            says '^verdict: FAILED' late.out
+        else
+            says '^mlff: d.run/config.json: is of another run: asked for is "?seed"?' err
+        fi
+    done
+}
+
 # Compressed files are named as such; a pipe gives what is in them.
 test_compressed() {
     command -v gzip >/dev/null || { echo "skipped: no gzip"; return; }

@@ -85,7 +85,10 @@ mlff_status distill_label(distill *d, const mlff_samples *samples, const char *l
     mlff_label_options options = mlff_label_options_default();
     options.callback = while_labelling;
     options.context = d;
-    MLFF_TRY(mlff_shard_open(labels_path, d->teacher, &shard));
+    status = mlff_shard_open(labels_path, d->teacher, &shard);
+    if (status == MLFF_ERR_FORMAT)
+        MLFF_FAIL(status, "%s; without this file its structures are labelled again", mlff_last_error());
+    MLFF_TRY(status);
     MLFF_TRY(mlff_shard_label(shard, d->teacher, samples, &options, &progress));
     mlff_shard_info_get(shard, &info);
     const int is_news = progress.n_done > progress.n_before;

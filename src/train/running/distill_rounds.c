@@ -95,7 +95,8 @@ static double number_of(const cJSON *json, const char *key)
     return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
-// The record of an exploration whose structures may have no labels yet. False where it is not there or not readable.
+// The record of an exploration whose structures may have no labels yet. False where it is not there or not readable, or its structures
+// are gone.
 static bool read_met(const explore_round *r, int64_t *n_structures_out, mlff_explore_info *info_out)
 {
     static const char *const keys[] = {"structures", "trajectories", "bond_alarms", "deviation_alarms", "frames"};
@@ -121,7 +122,7 @@ static bool read_met(const explore_round *r, int64_t *n_structures_out, mlff_exp
     }
     cJSON_Delete(json);
     base_free(text);
-    return good;
+    return good && (n[0] == 0 || access(r->samples, F_OK) == 0);
 }
 
 mlff_status distill_round_read(const char *path, int64_t *n_structures_out, double *upper_deviation_out)
@@ -338,12 +339,18 @@ static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
 {
     mlff_status status = MLFF_OK;
     d->stage = "round";
-    if (access(r->record, F_OK) != 0) {
-        MLFF_TRY(explore(d, r, known));
-    } else {
+    bool is_done = access(r->record, F_OK) == 0;
+    if (is_done) {
         MLFF_TRY(distill_round_read(r->record, &r->n_structures, &r->upper_deviation));
-        if (r->n_structures > 0) MLFF_TRY(mlff_samples_read(known, r->samples));
+        if (r->n_structures > 0 && access(r->samples, F_OK) != 0) {
+            MLFF_TRY(distill_tell(d, 0, 1, "%s is gone: round %d runs again", r->samples, r->k));
+            is_done = false;
+        }
     }
+    if (!is_done)
+        MLFF_TRY(explore(d, r, known));
+    else if (r->n_structures > 0)
+        MLFF_TRY(mlff_samples_read(known, r->samples));
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) unlink(r->student[m]);
     unlink(r->met);
     if (r->n_structures == 0) goto done;

@@ -159,7 +159,9 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
     MLFF_TRY(training_path(path, TRAINING_CHECKPOINT, checkpoint));
     MLFF_TRY(training_path(path, TRAINING_BEST, kept));
     if (access(path, F_OK) == 0) {
-        MLFF_TRY(mlff_model_load(path, model_out));
+        status = mlff_model_load(path, model_out);
+        if (status == MLFF_ERR_FORMAT) MLFF_FAIL(status, "%s; remove it, and it is trained again", mlff_last_error());
+        MLFF_TRY(status);
         goto trained; // a checkpoint may have outlived it
     }
     if (mlff_dataset_size(data->validation) == 0)
