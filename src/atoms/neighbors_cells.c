@@ -19,6 +19,9 @@
 // No trajectory takes an atom further out without wrapping; three spans multiplied stay below 2^63.
 #define MAX_WRAP 131072
 
+// Neighbors of an atom in no structure that can be meant: a list of them would take minutes before it is refused, or used.
+#define MOST_NEIGHBORS 1e6
+
 // Bytes of a pair in all arrays of struct mlff_neighbors: the skin list, the list and its vectors.
 enum { BYTES_PER_PAIR = 4 + 4 + 4 + 4 + 12 + 4 + 24 };
 
@@ -309,7 +312,13 @@ static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch
         grid->first_bin = n_bins;
         n_bins += (size_t)grid->n_bins[0] * (size_t)grid->n_bins[1] * (size_t)grid->n_bins[2] + 1;
         work += estimate_work(grid);
-        n_pairs += fmax(0.0, estimate_pairs(grid));
+        const double own_pairs = fmax(0.0, estimate_pairs(grid));
+        if (own_pairs > MOST_NEIGHBORS * grid->n_atoms)
+            MLFF_FAIL(
+                MLFF_ERR_LIMIT,
+                "system %d repeats too often: an atom has %.2g neighbors within %.3g Å; use a larger cell or a smaller cutoff", s,
+                own_pairs / grid->n_atoms, grid->range);
+        n_pairs += own_pairs;
     }
     if (n_pairs > 1.5 * pair_limit()) MLFF_TRY(too_many(neighbors, n_pairs)); // not worth counting them
     // A sphere fills a sixth of what is looked at, less in oblique cells; beyond a thirtieth it is the time that is too long.

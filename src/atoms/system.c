@@ -209,6 +209,8 @@ static void cross(const double a[3], const double b[3], double product[3])
 
 // Sine of the angle between two vectors, or of that between a vector and a plane: below this they count as dependent.
 #define MIN_SINE 1e-6
+// What rounding leaves of dependent vectors.
+#define NO_SINE 1e-8
 
 // Directions only, so that a very long or short vector neither hides nor feigns dependence.
 static mlff_status check_cell(const mlff_system *system, const char *name, const char *colon)
@@ -239,6 +241,12 @@ static mlff_status check_cell(const mlff_system *system, const char *name, const
     double sine = norm(normal);
     if (n_periodic == 3 && sine > MIN_SINE)
         sine = fabs(normal[0] * unit[2][0] + normal[1] * unit[2][1] + normal[2] * unit[2][2]) / sine;
+    if (sine > NO_SINE && !(sine > MIN_SINE))
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "%s%sthe cell is too skewed: its periodic vectors are within %g of one line or plane; give shorter ones of "
+            "the same lattice, by adding whole multiples of one to another",
+            name, colon, MIN_SINE);
     if (!(sine > MIN_SINE))
         return mlff_fail(MLFF_ERR_VALUE, "%s%sthe periodic cell vectors are not independent: the cell has no volume", name,
                          colon);

@@ -170,6 +170,9 @@ static void checks(void **state)
     expect(system, MLFF_ERR_VALUE, "no volume");
     system->cell[8] = 1e-3; // flat, but a cell
     expect(system, MLFF_OK, "");
+    memcpy(system->cell, (double[9]){5, 0, 0, 5000002.5, 5, 0, 0, 0, 5}, sizeof system->cell); // 125 Å³
+    expect(system, MLFF_ERR_VALUE, "the cell is too skewed");
+    memcpy(system->cell, (double[9]){5, 0, 0, 0, 5, 0, 5, 5, 1e-3}, sizeof system->cell);
     for (int k = 0; k < 9; k++) system->cell[k] *= 1e-7; // a unit error, not dependence
     expect(system, MLFF_OK, "");
     mlff_system_destroy(system);
