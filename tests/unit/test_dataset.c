@@ -304,22 +304,53 @@ static void label_by_springs(mlff_system *system, uint64_t seed)
     mlff_system_destroy(rest);
 }
 
+// What no neighbor list takes is told as it is.
+static void test_impossible_structures(void **state)
+{
+    (void)state;
+    static const struct {
+        double edge, x;
+        const char *told;
+    } cases[] = {{5, 5e6, "structure 1: atom 0 lies 1000000 cells outside its cell; wrap its position, or leave"},
+                 {1e30, 0, "structure 1: cell vector 0 has a component of 1e+30"},
+                 {5, 1e12, "structure 1: atom 0 has a coordinate of 1e+12"},
+                 {1e-9, 0, "structure 1: it repeats too often"},
+                 {0.01, 0, "structure 1: it repeats too often: an atom has 4.2e+06 neighbors within 1 Å; use a larger cell"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_dataset *data;
+        assert_ok(mlff_dataset_create(&data));
+        for (int f = 0; f < 2; f++) {
+            mlff_system *system = NULL;
+            assert_ok(mlff_system_create(1, &system));
+            system->species[0] = 1;
+            system->positions[0] = f ? cases[k].x : 0;
+            for (int c = 0; c < 3; c++) system->periodic[c] = 1, system->cell[4 * c] = f ? cases[k].edge : 5;
+            system->label_energy = -1;
+            assert_ok(mlff_dataset_add(data, system, NULL));
+            mlff_system_destroy(system);
+        }
+        assert_refused(mlff_dataset_check(data), k < 3 ? MLFF_ERR_VALUE : MLFF_ERR_LIMIT, cases[k].told);
+        mlff_dataset_destroy(data);
+    }
+}
+
 // Labels that a mistake has changed, by the text that refuses them; NULL: nothing is wrong.
 static void test_labels_of_each_other(void **state)
 {
     (void)state;
     enum { N = 60 };
-    static const char *const refused[] = {NULL,
-                                          "do not belong together",
-                                          "do not belong together",
-                                          "do not belong together",
-                                          "half of the structures",
-                                          "structure 5: two of its atoms are on one point",
-                                          "structure 7: its forces are",
-                                          NULL,
-                                          "about 0.5",
-                                          "about 1.",
-                                          NULL};
+    static const char *const refused[] = {
+        NULL,
+        "do not belong together",
+        "do not belong together",
+        "do not belong together",
+        "half of the structures",
+        "structure 5: atoms 0 and 1 are on one point; move one of them, or leave the structure out",
+        "structure 7: its forces are",
+        NULL,
+        "about 0.5",
+        "about 1.",
+        NULL};
     for (int mistake = 0; mistake < 11; mistake++) {
         mlff_dataset *data;
         assert_ok(mlff_dataset_create(&data));
@@ -738,6 +769,7 @@ int main(void)
                                        cmocka_unit_test(test_group_texts),
                                        cmocka_unit_test(test_other_units),
                                        cmocka_unit_test(test_labels_of_each_other),
+                                       cmocka_unit_test(test_impossible_structures),
                                        cmocka_unit_test(test_stress_of_energies),
                                        cmocka_unit_test(test_split)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // dataset_energies.c: the energy of each element that fits a dataset best, and structures whose energy does not fit.
 #include <math.h>
+#include <string.h>
 
 #include "atoms/neighbors.h"
 #include "dataset.h"
@@ -106,16 +107,31 @@ static void find_distances(const mlff_dataset *dataset, const compositions *c, c
 enum { N_ROUNDS = 20 };
 #define LEAST_DISTANCE 1e-3
 
-// Two atoms on one point, which no neighbor list takes. Each thread looks at some structures.
-typedef struct point_check {
+// Structures that no neighbor list takes, as with two atoms on one point. Each thread looks at some structures.
+typedef struct list_check {
     const mlff_dataset *dataset;
     size_t frame[TEAM_MAX]; // the first of a thread that failed
     mlff_status status[TEAM_MAX];
-} point_check;
+    char text[TEAM_MAX][200]; // why
+} list_check;
+
+// Without the number of the system in its batch, which is 0: "atom 3 of system 0 lies …", "system 0 repeats …".
+static void take_cause(char *text, size_t bytes)
+{
+    static const char of[] = " of system 0", system[] = "system 0";
+    const char *cause = mlff_last_error(), *at = strstr(cause, of);
+    if (at)
+        snprintf(text, bytes, "%.*s%s", (int)(at - cause), cause, at + strlen(of));
+    else if (strncmp(cause, system, strlen(system)) == 0)
+        snprintf(text, bytes, "it%s", cause + strlen(system));
+    else
+        snprintf(text, bytes, "%s", cause);
+    text[base_whole_length(text, bytes)] = 0;
+}
 
 static void check_some(void *context, const team_member *member)
 {
-    point_check *check = context;
+    list_check *check = context;
     const size_t n = check->dataset->n_frames, t = (size_t)member->thread;
     int32_t first_atom[2];
     mlff_batch batch;
@@ -128,22 +144,19 @@ static void check_some(void *context, const team_member *member)
     }
     check->frame[t] = f;
     check->status[t] = status;
+    if (status != MLFF_OK) take_cause(check->text[t], sizeof check->text[t]);
     mlff_neighbors_destroy(neighbors);
 }
 
-static mlff_status check_points(const mlff_dataset *dataset)
+static mlff_status check_lists(const mlff_dataset *dataset)
 {
-    point_check check = {.dataset = dataset};
+    list_check check = {.dataset = dataset};
     team_run(team_size(dataset->n_threads), check_some, &check);
     for (int t = 0; t < TEAM_MAX; t++) { // threads have the frames in order
         if (check.status[t] == MLFF_OK) continue;
-        if (check.status[t] == MLFF_ERR_VALUE)
-            return mlff_fail(MLFF_ERR_VALUE,
-                             "structure %zu: two of its atoms are on one point; move one, or leave the structure out",
-                             check.frame[t]);
         if (check.status[t] == MLFF_ERR_MEMORY)
             return mlff_fail(MLFF_ERR_MEMORY, "out of memory: the neighbor list of structure %zu", check.frame[t]);
-        return mlff_fail(check.status[t], "structure %zu: no neighbor list can be made of it", check.frame[t]);
+        return mlff_fail(check.status[t], "structure %zu: %s, or leave the structure out", check.frame[t], check.text[t]);
     }
     return MLFF_OK;
 }
@@ -182,7 +195,7 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
     size_t worst = 0;
 
     if (!distances) return MLFF_ERR_MEMORY;
-    MLFF_TRY(check_points(dataset));
+    MLFF_TRY(check_lists(dataset));
     MLFF_TRY(fit_most(dataset, distances, &median));
     for (size_t f = 0; f < dataset->n_frames; f++)
         if (!isnan(distances[f]) && !(distances[f] <= distances[worst])) worst = f;
