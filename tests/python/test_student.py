@@ -184,6 +184,13 @@ class Rules(unittest.TestCase):
         self.atoms.positions[2, 2] = 0.1
         self.assertTrue(np.all(np.isfinite(self.atoms.get_forces())))
 
+    def test_positions_of_another_shape_come_first(self):
+        calc, flat = StudentCalculator(support.untrained(), device="cpu", precision="float64", n_threads=1), self.atoms.copy()
+        flat.arrays["positions"] = flat.arrays["positions"][:, :2].copy()
+        with self.assertRaises(ValueError):
+            calc.get_potential_energy(flat)
+        self.assertEqual(calc.get_potential_energy(self.atoms), self.atoms.get_potential_energy())
+
     def test_a_call_of_calculate_keeps_nothing_of_other_atoms(self):
         """As programs call it that have no get_property: forces of atoms before must not be those of the next ones."""
         self.calc.calculate(self.atoms, ["forces"])

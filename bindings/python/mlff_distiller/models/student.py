@@ -122,7 +122,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         if stored is None or len(stored) != len(atoms):
             return list(all_changes)
         now, then = atoms.arrays, stored.arrays
-        changes = [name for name in ("positions", "numbers") if (now[name] != then[name]).any()]
+        changes = [name for name in ("positions", "numbers") if now[name].shape != then[name].shape or (now[name] != then[name]).any()]
         if (atoms.cell.array != stored.cell.array).any():
             changes.append("cell")
         if (atoms.pbc != stored.pbc).any():
