@@ -310,6 +310,25 @@ small_distill() { # config.json of a run of a second
     echo '{"n_structures": 40, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 40, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0, "speed_s": 0.05, "n_pressed": 8}' >config.json
 }
 
+# Nothing follows the object of settings, and an empty checkpoint beside its best student is named as such.
+test_settings_and_checkpoint() {
+    small_distill
+    echo '}' >>config.json
+    refused 1 '^mlff: config.json: something follows the JSON object: "}' distill ethanol --system ethanol --config config.json -o c.run
+    model --elements H,C,O
+    labelled 60 labels.extxyz
+    local train="train labels.extxyz -o s.safetensors --features 8 --layers 1 --steps 2 --device cpu --checkpoint run"
+    # shellcheck disable=SC2086
+    run 0 $train
+    : >run
+    # shellcheck disable=SC2086
+    refused 2 '^mlff: run.best.safetensors: is there, .* as run is empty, with nothing to go on from; move it away' $train
+    [ -e run ] || fail "a file of the user was removed"
+    rm run
+    # shellcheck disable=SC2086
+    refused 2 '^mlff: run.best.safetensors: is there, .* as run is not there to go on from; move it away' $train
+}
+
 # Files of a run that are lost are made again, with the same bits; of damaged ones the remedy is told.
 test_distill_damaged() {
     small_distill

@@ -391,7 +391,7 @@ test_train_interrupted() {
     # What differs from the run of a checkpoint is named.
     local option
     for option in "--steps 70:steps 60 where this has steps 70" "--learning-rate 0.25:rate 0.001 to 1e-06 where this has rate 0.25 to 1e-06" \
-        "--features 16:8 features where this has 16 features" "--seed 1:other training data .50 structures." "--energy-boost 5:boost 100 where this has boost 5" "--huber 0.5:loss .* 0 where this has loss .* 0.5"; do
+        "--features 16:8 features where this has 16 features" "--precision float64:precision float32 where this has precision float64" "--seed 1:other training data .50 structures." "--energy-boost 5:boost 100 where this has boost 5" "--huber 0.5:loss .* 0 where this has loss .* 0.5"; do
         # shellcheck disable=SC2086
         refused 1 "^mlff: done.checkpoint: is of another run, with ${option#*:}; resume with " $train ${option%%:*}
     done
@@ -623,7 +623,8 @@ test_names_without_utf8() {
     run 0 info student.safetensors
     run 1 distill --labels "$labels" --preset demo --steps 5 $small -o names.run
     run 1 distill --resume -o names.run
-    for file in verdict.json report.html; do iconv -f UTF-8 -t UTF-8 names.run/$file >/dev/null || fail "$file is no UTF-8"; done
+    grep -q 'labels.udcff' names.run/config.json || fail "a byte that is no UTF-8 is not escaped"
+    for file in config.json made-with.json verdict.json report.html; do iconv -f UTF-8 -t UTF-8 names.run/$file >/dev/null || fail "$file is no UTF-8"; done
     run 1 verdict names.run/student.safetensors --test "$labels" --nve 0 --hot 0 --compare 0 --min-speed 0
     says 'compared with the [0-9]* structures that the student was trained on'
 }

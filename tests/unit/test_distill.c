@@ -618,8 +618,12 @@ static void test_settings(void **state)
     const char *path = in_folder("config", "");
     mlff_distill_config config = small_config(), read;
     char text[1000];
-    config.learning_rate = 1.0 / 3; // a run that goes on must have the same settings to the last bit
+    config.learning_rate = 1.0 / 3;                            // a run that goes on must have the same settings to the last bit
+    config.systems = "w\377\303 \360\237\222\231 \\udc80.xyz"; // a name of any bytes, in a file of UTF-8
     assert_int_equal(mlff_distill_config_save(&config, path), MLFF_OK);
+    char *json = content("config", "");
+    assert_non_null(strstr(json, "w\\udcff\\udcc3 \360\237\222\231 \\\\udc80.xyz"));
+    base_free(json);
     assert_int_equal(mlff_distill_preset("thorough", &read), MLFF_OK);
     assert_int_equal(mlff_distill_config_read(path, &read, text, sizeof text), MLFF_OK);
     assert_string_equal(read.teacher, config.teacher);
@@ -635,6 +639,8 @@ static void test_settings(void **state)
                                          {"{\"teacher\": 3}", "not a text"},
                                          {"{\"n_structures\": 1e300}", "n_structures"},
                                          {"{", "not a JSON object"},
+                                         {"{} {}", "something follows the JSON object: \"{}\""},
+                                         {"{\"systems\": \"\\udc\"}", "not a JSON object"},
                                          {"{\"systems\": \"h2o\\u0000x\"}", "a zero byte"},
                                          {"{\"lowest_kelvin\": 900, \"highest_kelvin\": 300}", "below"}};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {

@@ -43,6 +43,22 @@ static void describe_run(const mlff_trainer *t, base_text *text)
                   o->average);
 }
 
+// "precision 2": what the number of an enumeration stands for, in its place.
+static void name_choice(char *shown, size_t bytes)
+{
+    static const char *const names[][5] = {{"float32", "float32", "float64", "tf32", "bf16"}, {"cosine", "plateau", "constant"}};
+    static const char *const keys[] = {"precision ", "schedule "};
+    for (int k = 0; k < 2; k++) {
+        const size_t length = strlen(keys[k]);
+        const char digit = strncmp(shown, keys[k], length) == 0 ? shown[length] : 0;
+        if (digit < '0' || digit > '4' || !names[k][digit - '0']) continue;
+        base_text text = {0};
+        base_text_add(&text, "%s%s%s", keys[k], names[k][digit - '0'], shown + length + 1);
+        if (text.status == MLFF_OK) snprintf(shown, bytes, "%s", text.text);
+        base_text_free(&text);
+    }
+}
+
 // A part of that text, up to the next separator, for people: numbers in decimal, no hash.
 static size_t read_part(const char *text, char *shown, size_t bytes)
 {
@@ -62,6 +78,7 @@ static size_t read_part(const char *text, char *shown, size_t bytes)
             used += (size_t)snprintf(shown + used, bytes - used, "%s%s", used ? " " : "", word);
         at += n_word + 1;
     }
+    name_choice(shown, bytes);
     while (text[length] == ';' || text[length] == ',' || text[length] == ' ') length++;
     return length;
 }

@@ -39,7 +39,7 @@ static void add_string(base_text *text, bool first, const char *key, const char 
     base_text_add(text, "\"");
     while (*value) {
         const bool is_text = !keep_bytes || base_utf8_length(value) > 0;
-        if (!is_text) base_text_add(text, "%c", *value);
+        if (!is_text) base_text_add(text, "\\udc%02x", (unsigned)(unsigned char)*value); // as Python's surrogateescape
         value += base_json_character(value, escaped);
         if (is_text) base_text_add(text, "%s", escaped);
     }

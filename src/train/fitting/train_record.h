@@ -12,7 +12,7 @@ void record_exact(base_text *text, bool first, const char *key, double value);
 void record_integer(base_text *text, bool first, const char *key, int64_t value);
 /* Escaped, and what is no UTF-8 becomes U+FFFD; NULL becomes null. */
 void record_text(base_text *text, bool first, const char *key, const char *value);
-/* The same of names of files, which are read back and may be any bytes: what is no UTF-8 stays. */
+/* The same of names of files, which are read back and may be any bytes: what is no UTF-8 becomes \udc80 to \udcff. */
 void record_names(base_text *text, bool first, const char *key, const char *value);
 
 #endif

@@ -3,6 +3,7 @@
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -236,6 +237,35 @@ static mlff_status take_number(const char *path, const struct field *field, cons
     return MLFF_OK;
 }
 
+// The code of an escape \uXXXX, 0 where there is none.
+static unsigned escape_at(const char *text)
+{
+    char digits[5] = "";
+    if (text[0] != '\\' || text[1] != 'u') return 0;
+    memcpy(digits, text + 2, strnlen(text + 2, 4));
+    return strspn(digits, "0123456789abcdefABCDEF") == 4 ? (unsigned)strtoul(digits, NULL, 16) : 0;
+}
+
+// In place of \udc80 to \udcff, which stand for bytes that are no UTF-8 (record_names) and which cJSON refuses, those bytes.
+static void restore_names(char *text, size_t *length)
+{
+    size_t to = 0;
+    for (size_t from = 0; from < *length;) {
+        const unsigned code = escape_at(text + from);
+        size_t n = code >= 0xd800 && code < 0xdc00 && escape_at(text + from + 6) ? 12
+                   : code                                                        ? 6
+                                                                                 : 1; // 12: a pair is one character
+        if (n == 1 && text[from] == '\\' && from + 1 < *length) n = 2;
+        if (code >= 0xdc80 && code <= 0xdcff)
+            text[to++] = (char)(code & 0xff);
+        else
+            memmove(text + to, text + from, n), to += n;
+        from += n;
+    }
+    text[to] = 0;
+    *length = to;
+}
+
 mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *config, char *text, size_t text_bytes)
 {
     mlff_status status = MLFF_OK;
@@ -246,8 +276,12 @@ mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *conf
     MLFF_TRY(base_read_file(path, 1 << 20, &bytes, &length));
     if (memchr(bytes, 0, length) || base_json_has_zero(bytes, length)) // which would end a text early
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: a zero byte in the text; remove it", path);
-    root = cJSON_ParseWithLength(bytes, length);
+    restore_names(bytes, &length);
+    const char *end = NULL;
+    root = cJSON_ParseWithLengthOpts(bytes, length, &end, 0);
     if (!cJSON_IsObject(root)) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a JSON object", path);
+    end += strspn(end, " \t\r\n");
+    if (*end) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: something follows the JSON object: \"%.20s\"; remove it", path, end);
     const cJSON *item;
     cJSON_ArrayForEach(item, root)
     {
