@@ -171,8 +171,11 @@ static inline bool profile_is_one_shot(const mlff_profile *profile)
 {
     return profile->summary.forces_time_ms < 0.1 * profile->summary.energy_time_ms; /* false where one is NaN */
 }
-/* Rows energy, forces, stress from the split, times `scale`, where the force field's own stages were not measured. */
-mlff_status profile_add_split(mlff_profile *profile, double scale);
+/* Rows energy, forces, stress, where the force field's own stages were not measured: the median step without what is outside of the
+ * force field (the integrator), in the proportions of the split, which is measured after the run, when the machine may be faster or
+ * slower. NULL where that is not known: the split as it is, up to the median step. Means of the rows are at most what the mean step
+ * leaves. */
+mlff_status profile_add_split(mlff_profile *profile, const mlff_statistics *outside_ms);
 /* The last row: its mean is by definition what the others leave of the step; so is its median where it was not measured (NaN), so that
  * slow steps do not count as a part of all steps. */
 mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms);

@@ -149,19 +149,36 @@ done:
     return status;
 }
 
-mlff_status profile_add_split(mlff_profile *profile, double scale)
+mlff_status profile_add_split(mlff_profile *profile, const mlff_statistics *outside_ms)
 {
     const mlff_profile_summary *summary = &profile->summary;
     const double parts[] = {summary->energy_time_ms, summary->forces_time_ms, summary->stress_time_ms};
     static const char *const names[] = {"energy", "forces", "stress"};
+    double call_ms = 0.0, median_ms = summary->latency_ms.median, mean_ms = summary->latency_ms.mean;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!isnan(parts[i])) call_ms += parts[i];
+    if (outside_ms) {
+        median_ms = fmax(median_ms - outside_ms->median, 0.0);
+        mean_ms = fmax(mean_ms - outside_ms->mean, 0.0);
+    } else {
+        median_ms = fmin(call_ms, median_ms);
+    }
+    mean_ms = fmin(mean_ms, median_ms); // where most steps are slow the median is above the mean
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (isnan(parts[i])) continue;
+        const double share = call_ms > 0.0 ? parts[i] / call_ms : 0.0;
         mlff_stage row = {.name = names[i], .phase = "", .layer = -1, .includes = ""};
-        mlff_statistics time = {.mean = parts[i] * scale, .median = parts[i] * scale, .p95 = NAN};
+        mlff_statistics time = {.mean = share * mean_ms, .median = share * median_ms, .p95 = NAN};
         mlff_status status = profile_add_stage(profile, &row, &time);
         if (status != MLFF_OK) return status;
     }
     return MLFF_OK;
+}
+
+// A sum that differs by rounding alone leaves nothing.
+static double rest_of(double rest_ms, double step_ms)
+{
+    return fabs(rest_ms) < 1e-9 * step_ms ? 0.0 : rest_ms;
 }
 
 mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms)
@@ -172,9 +189,8 @@ mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, do
         rest_ms -= profile->stages[i].shown.mean_ms;
         rest_median_ms -= profile_stage_typical_ms(&profile->stages[i]);
     }
-    if (isnan(median_ms)) median_ms = rest_median_ms;
-    if (rest_ms < 0.0 && rest_ms > -1e-9 * step_ms) rest_ms = 0.0; // rounding of the sum, not a finding
-    mlff_statistics time = {.mean = rest_ms, .median = median_ms, .p95 = p95_ms};
+    if (isnan(median_ms)) median_ms = rest_of(rest_median_ms, step_ms);
+    mlff_statistics time = {.mean = rest_of(rest_ms, step_ms), .median = median_ms, .p95 = p95_ms};
     return profile_add_stage(profile, &row, &time);
 }
 

@@ -154,17 +154,6 @@ static void record_examples(const run *r, mlff_profile *profile)
     profile->examples[EXAMPLE_SLOW] = (profile_example){r->slow_step, r->slow_ns * 1e-6};
 }
 
-// What the parts are multiplied with to be those of the median step. Their shares of a call are measured after the run, when the machine may be
-// faster or slower, as where other programs have ended.
-static double split_scale(const mlff_profile_summary *summary, double integrate_ms)
-{
-    const double parts[] = {summary->energy_time_ms, summary->forces_time_ms, summary->stress_time_ms};
-    double call_ms = 0.0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!isnan(parts[i])) call_ms += parts[i];
-    return call_ms > 0.0 ? fmax(summary->latency_ms.median - integrate_ms, 0.0) / call_ms : 1.0;
-}
-
 mlff_status record_stages(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -182,7 +171,7 @@ mlff_status record_stages(const run *r, mlff_profile *profile)
                 profile_set(&profile->stages[profile->n_stages - 1].advice, r->callable.stage_advice(r->callable.context, k)));
         keep_blocks(&r->stages[k], &profile->stages[profile->n_stages - 1]);
     }
-    if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile, split_scale(&profile->summary, integrate_time.median)));
+    if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile, &integrate_time));
     if (integrates) {
         MLFF_TRY(profile_add_stage(profile, &integrate, &integrate_time));
         keep_blocks(&r->integrate, &profile->stages[profile->n_stages - 1]);

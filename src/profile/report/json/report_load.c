@@ -300,7 +300,7 @@ static mlff_status read_stages(const loader *l, mlff_profile *profile)
     MLFF_TRY(member_get(l, "stages", true, &array));
     if (cJSON_GetArraySize(array) == 0) {
         profile->stages_measured = false;
-        MLFF_TRY(profile_add_split(profile, 1.0));
+        MLFF_TRY(profile_add_split(profile, NULL));
         return profile_add_unattributed(profile, NAN, NAN);
     }
     if (cJSON_GetArraySize(array) > PROFILE_MAX_STAGES)
