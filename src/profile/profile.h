@@ -72,6 +72,8 @@ typedef struct profile_tail {
     double share;                   /* of the time of all steps: the sum of excess_ms */
     double stretch;                 /* a thread's wall time over its processor time where it is never blocked; 0: not known */
     double cpu_wait_share;          /* of the time of all steps: a thread of the process waited for a CPU; NaN: not known */
+    double team_cores;              /* cores that the other threads of the process used in steps, at most; NaN: not known */
+    double program_cores;           /* cores that other programs used, of those that the process may use; NaN: not known */
     bool virtual_machine;           /* its host may take CPUs, unseen */
     double cpu_rise;                /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
     double pace_rise;               /* of the time that fixed arithmetic takes, from the first step to the last; NaN: not known */

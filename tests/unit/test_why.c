@@ -101,6 +101,38 @@ static void test_course(void **state)
     }
 }
 
+// Whose a wait for a CPU was is said as far as it is known: other programs', other threads' of this process, or either's.
+static void test_who_had_the_processor(void **state)
+{
+    (void)state;
+    static const struct {
+        double wait, team, programs;
+        const char *told;
+    } cases[] = {
+        {0.04, 0.0, 1.9, NULL},
+        {0.75, 0.01, 1.2, "the machine is busy: threads of this process waited for a CPU in 75 % of the time; these times"},
+        {0.75, 0.01, NAN, "the machine is busy"},
+        {0.75, 0.96, 0.1, "while other threads of this process ran (0.96 cores) and other programs hardly did"},
+        {0.75, 0.96, 1.0, "for other programs (1 cores on average) or for other threads of this process (0.96 cores)"},
+        {0.75, 0.96, NAN, "for other programs or for other threads of this process (0.96 cores)"},
+        {0.75, NAN, NAN, "for other programs or for other threads of this process, which share cores or a lock"},
+        {0.75, 0.01, 0.1, "but neither other programs (0.1 cores on average) nor other threads of this process (0.01 cores)"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char text[500];
+        mlff_profile *profile = record_of(0);
+        profile->tail.cpu_wait_share = cases[k].wait;
+        profile->tail.team_cores = cases[k].team;
+        profile->tail.program_cores = cases[k].programs;
+        const bool crowded = tail_crowded(profile, text, sizeof text);
+        assert_int_equal(crowded, cases[k].told != NULL);
+        if (crowded && !strstr(text, cases[k].told)) fail_msg("case %zu: \"%s\", expected \"%s\"", k, text, cases[k].told);
+        if (crowded && cases[k].team > 0.5 && strstr(text, "the machine is busy")) fail_msg("case %zu: \"%s\"", k, text);
+        assert_true(strlen(text) + 1 < sizeof text);
+        mlff_profile_destroy(profile);
+    }
+}
+
 // A level that comes back is not a jump of 0.0 %.
 static void test_level_that_returns(void **state)
 {
@@ -134,6 +166,7 @@ static void test_numbers_in_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers_in_words), cmocka_unit_test(test_every_subset_of_reasons),
-                                       cmocka_unit_test(test_course), cmocka_unit_test(test_level_that_returns)};
+                                       cmocka_unit_test(test_course), cmocka_unit_test(test_level_that_returns),
+                                       cmocka_unit_test(test_who_had_the_processor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

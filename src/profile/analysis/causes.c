@@ -497,6 +497,8 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
                            .median_ms = profile->summary.latency_ms.median,
                            .stretch = tail->stretch,
                            .cpu_wait_share = tail->cpu_wait_share,
+                           .team_cores = tail->team_cores,
+                           .program_cores = tail->program_cores,
                            .virtual_machine = tail->virtual_machine,
                            .pace_rise = tail->pace_rise,
                            .queue_ms = NAN,

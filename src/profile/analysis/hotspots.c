@@ -404,7 +404,7 @@ done:
 mlff_status hotspots_recommend(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
-    char crowd[400];
+    char crowd[500];
     MLFF_TRY(name_heaviest(profile));
     if (profile->n_not_finite > 0)
         MLFF_TRY(

@@ -96,18 +96,44 @@ double mlff_profile_cpu_wait(const mlff_profile *profile)
     return profile->tail.cpu_wait_share;
 }
 
+// Who may have had the CPU: where someone used less than half of what was waited, the waits are of others.
+#define HOLDS_SHARE 0.5
+
 bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
 {
+    const profile_tail *tail = &profile->tail;
     const char *load = environment_find(&profile->environment, "load_average_at_start");
     const char *cores = environment_find(&profile->environment, "cores_online");
-    char where[96] = "";
+    const double wait = tail->cpu_wait_share;
+    char where[96] = "", programs[64] = "", team[64] = "", lead[160];
     text[0] = 0;
-    if (!(profile->tail.cpu_wait_share > CROWDED)) return false; // also for NaN
+    if (!(wait > CROWDED)) return false; // also for NaN
+    const bool team_may = !(tail->team_cores < HOLDS_SHARE * wait), programs_may = !(tail->program_cores < HOLDS_SHARE * wait);
     if (load && cores) snprintf(where, sizeof where, " (load %.16s on %.16s cores at the start)", load, cores);
-    base_format(
-        text, text_bytes,
-        "the machine is busy: threads of this process waited for a CPU in %.0f %% of the time%s; these times say little about "
-        "the force field. Measure on an idle machine%s",
-        100.0 * profile->tail.cpu_wait_share, where, profile->ceilings.n_threads == 1 ? "" : " or with fewer threads");
+    if (isfinite(tail->program_cores))
+        base_format(programs, sizeof programs, " (%s cores on average)", PROFILE_NUMBER(tail->program_cores, 2));
+    if (isfinite(tail->team_cores)) base_format(team, sizeof team, " (%s cores)", PROFILE_NUMBER(tail->team_cores, 2));
+    base_format(lead, sizeof lead, "threads of this process waited for a CPU in %.0f %% of the time%s", 100.0 * wait, where);
+    if (!team_may && programs_may)
+        snprintf(text, text_bytes,
+                 "the machine is busy: %s; these times say little about the force field. Measure on an idle machine%s", lead,
+                 profile->ceilings.n_threads == 1 ? "" : " or with fewer threads");
+    else if (team_may && !programs_may)
+        snprintf(text, text_bytes,
+                 "%s while other threads of this process ran%s and other programs hardly did: more threads than cores, or a lock "
+                 "that they hand on, in Python the global interpreter lock. These times say little about the force field: "
+                 "measure without those threads",
+                 lead, team);
+    else if (team_may)
+        snprintf(text, text_bytes,
+                 "%s: for other programs%s or for other threads of this process%s, which share cores or a lock, in Python the "
+                 "global interpreter lock. These times say little about the force field: measure on an idle machine and with "
+                 "fewer threads",
+                 lead, programs, team);
+    else
+        snprintf(text, text_bytes,
+                 "%s, but neither other programs%s nor other threads of this process%s ran as long: look for a limit on its "
+                 "processor time, as containers have. These times say little about the force field",
+                 lead, programs, team);
     return true;
 }

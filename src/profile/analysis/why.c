@@ -89,7 +89,7 @@ static void add_tail(reasons *r, const mlff_profile *profile)
 
 static void add_crowd(reasons *r, const mlff_profile *profile)
 {
-    char text[400];
+    char text[500];
     if (tail_crowded(profile, text, sizeof text)) add(r, 1.9, "%s", text);
 }
 

@@ -558,7 +558,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     MLFF_TRY(record_copied_times(r, profile));
     for (int k = 0; k < N_TAGS; k++)
         profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
-    if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
+    record_waits(r, profile);
     profile->tail.virtual_machine = environment_may_be_virtual();
     profile->tail.pace_rise = fmax(r->last_pace_ns / r->first_pace_ns - 1.0, 0.0);
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));

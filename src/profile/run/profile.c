@@ -385,6 +385,7 @@ void run_begin(run *r)
     counters_read(r, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
     r->first_rebuilds = r->n_rebuilds;
     r->first_growths = r->n_growths;
+    cores_look(&r->first_use);
 }
 
 void run_sample(run *r, int64_t step)
@@ -398,6 +399,7 @@ void run_sample(run *r, int64_t step)
 
 void run_end(run *r)
 {
+    cores_look(&r->last_use);
     r->last_pace_ns = pace_ns();
     power_series_look(&r->power, r->step.n, true);
     memory_read(r);
@@ -528,7 +530,7 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
         MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", mlff_last_error()));
     if (r->options.until_precision > 0.0) MLFF_TRY(note_precision(r, profile));
     MLFF_TRY(record_times(r, profile));
-    if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
+    record_waits(r, profile);
     if (r->ran_ns > 0.0) profile->tail.stretch = 1.0 + r->waited_ns / r->ran_ns;
     profile->tail.virtual_machine = environment_may_be_virtual();
     profile->tail.pace_rise = fmax(r->last_pace_ns / r->first_pace_ns - 1.0, 0.0);

@@ -59,7 +59,8 @@ mlff_status profile_new(mlff_profile **profile_out)
     profile->overhead_ns = profile->overhead_low_ns = profile->overhead_high_ns = NAN;
     profile->timestep_fs = profile->wall_time_s = NAN;
     profile->rebuild_median_ms = profile->other_median_ms = NAN;
-    profile->tail.cpu_wait_share = profile->tail.cpu_rise = profile->tail.queue_ms = profile->tail.queue_least_ms = NAN;
+    profile_tail *tail = &profile->tail;
+    tail->cpu_wait_share = tail->cpu_rise = tail->queue_ms = tail->queue_least_ms = tail->team_cores = tail->program_cores = NAN;
     for (int k = 0; k < N_EXAMPLES; k++) profile->examples[k].step = -1;
     profile->quantum_ns = profile->read_ns = NAN;
     char **texts[] = {&profile->name,      &profile->model_name, &profile->device,    &profile->system_size,

@@ -4,6 +4,7 @@
 #ifndef PROFILE_RUN_H
 #define PROFILE_RUN_H
 
+#include "profile/sensors/cores.h"
 #include "profile/sensors/energy.h"
 #include "profile/sensors/gpu_kernels.h"
 
@@ -58,6 +59,7 @@ typedef struct run {
     double watched_cpu_ns;           /* of it, in which it did */
     double contended_ns, counted_ns; /* of the steps: a thread waited for a CPU; all */
     double waited_ns, ran_ns;        /* this thread, in steps and between them */
+    cores_use first_use, last_use;   /* before the first step and after the last */
     int64_t paused_ns;               /* of the callable, before this step */
 
     int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
@@ -127,6 +129,8 @@ mlff_status trace_write(const run *r, const mlff_profile *profile);
 /* run_record.c */
 mlff_status record_texts(const run *r, mlff_profile *profile);
 mlff_status record_times(run *r, mlff_profile *profile);
+/* Waits for a CPU, and who may have had it. */
+void record_waits(const run *r, mlff_profile *profile);
 mlff_status record_memory(const run *r, mlff_profile *profile);
 mlff_status record_stages(const run *r, mlff_profile *profile);
 

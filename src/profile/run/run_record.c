@@ -233,6 +233,15 @@ mlff_status record_times(run *r, mlff_profile *profile)
     return MLFF_OK;
 }
 
+void record_waits(const run *r, mlff_profile *profile)
+{
+    profile_tail *tail = &profile->tail;
+    if (!(r->counted_ns > 0.0)) return;
+    tail->cpu_wait_share = r->contended_ns / r->counted_ns;
+    tail->team_cores = fmax((double)(r->last_use.team_ns - r->first_use.team_ns), 0.0) / r->counted_ns; // two clocks
+    tail->program_cores = cores_of_others(&r->first_use, &r->last_use);
+}
+
 mlff_status record_texts(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
