@@ -74,9 +74,10 @@ typedef struct profile_tail {
     double cpu_wait_share;          /* of the time of all steps: a thread of the process waited for a CPU; NaN: not known */
     double team_cores;              /* cores that the other threads of the process used in steps, at most; NaN: not known */
     double program_cores;           /* cores that other programs used, of those that the process may use; NaN: not known */
-    bool virtual_machine;           /* its host may take CPUs, unseen */
-    double cpu_rise;                /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
-    double pace_rise;               /* of the time that fixed arithmetic takes, from the first step to the last; NaN: not known */
+    double off_share;     /* of a step, median: its thread neither ran nor waited for a CPU; NaN: not known of all steps */
+    bool virtual_machine; /* its host may take CPUs, unseen */
+    double cpu_rise;      /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
+    double pace_rise;     /* of the time that fixed arithmetic takes, from the first step to the last; NaN: not known */
     double queue_ms, queue_least_ms; /* waits for a GPU, of steps: mean and second percentile; NaN: not known */
 } profile_tail;
 
@@ -287,6 +288,11 @@ void tail_text(const mlff_profile *profile, char *text, size_t text_bytes);
 bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes);
 /* Whether a large part of the time is waits for a GPU that had other work, and a sentence about it; "" where not. */
 bool tail_gpu_shared(const mlff_profile *profile, char *text, size_t text_bytes);
+
+/* every_step.c: whether a force field without stages of its own does something in most steps that is no computation, and a sentence
+ * about it; "" where not. */
+enum { EVERY_STEP_BYTES = 500 };
+bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* shares.c: a step in a handful of parts ("forward", "backward", "neighbors", …), by medians; their number. */
 enum { PROFILE_PARTS = 8 };

@@ -513,6 +513,86 @@ static void test_waits_between_steps(void **state)
     planted_lost_us = 0.0;
 }
 
+// What a black box does in every step is said, as no tail shows it: each step of 100 µs runs for `cpu_us`, and reads a file or ends a
+// child process. Times of these are not known, and not said; and then no advice about the model is given.
+typedef struct daily {
+    double cpu_us, waited_us;
+    int64_t io_bytes, children_ns;
+    int every; // steps with a file or a child
+    int64_t n_calls;
+} daily;
+
+static mlff_status daily_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                              double *stress)
+{
+    daily *d = context;
+    (void)stress;
+    synthetic_wait(100.0);
+    planted_events.cpu_ns += (int64_t)(1e3 * d->cpu_us);
+    planted_seen.wait_ns += (int64_t)(1e3 * d->waited_us);
+    if (++d->n_calls % d->every == 0) {
+        planted_seen.io_bytes += d->io_bytes;
+        planted_seen.children_ns += d->children_ns;
+    }
+    synthetic_nothing(frame, wanted, energy, forces);
+    return MLFF_OK;
+}
+
+static void test_in_every_step(void **state)
+{
+    (void)state;
+    static const struct {
+        daily daily;
+        const char *told[3]; // NULL: nothing
+    } cases[] = {
+        {{.cpu_us = 100, .every = 1}, {0}},
+        {{.cpu_us = 30, .waited_us = 70, .every = 1}, {0}}, // other programs had the processor
+        {{.cpu_us = 92, .every = 1}, {0}},
+        {{.cpu_us = 90.5, .io_bytes = 8192, .every = 3}, {0}},
+        {{.cpu_us = 40, .every = 1}, {"neither ran nor waited for a CPU for 60 % of a step: it slept"}},
+        {{.cpu_us = 20, .waited_us = 30, .every = 1}, {"neither ran nor waited for a CPU for 50 % of a step"}},
+        {{.cpu_us = 92, .io_bytes = 8192, .every = 1}, {"read or written in 300 of 300 steps", "was not measured"}},
+        {{.cpu_us = 60, .children_ns = 900, .every = 1},
+         {"a child process ended in 300 of 300 steps", "was not measured", "for 40 % of a step"}},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        daily d = cases[k].daily;
+        mlff_callable callable = {.struct_size = sizeof callable,
+                                  .name = "daily",
+                                  .context = &d,
+                                  .properties = MLFF_ENERGY | MLFF_FORCES,
+                                  .step = daily_step};
+        mlff_trajectory *trajectory = synthetic_thermal(8);
+        mlff_profile_options options = synthetic_options(300);
+        mlff_profile *profile, *again;
+        char text[EVERY_STEP_BYTES], text_again[EVERY_STEP_BYTES], *json, *page;
+        planted_events.cpu_ns = 0;
+        planted_seen = (process_watch_seen){.wait_ns = 0};
+        assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+        const bool told = every_step_text(profile, text, sizeof text);
+        if (told != (cases[k].told[0] != NULL)) fail_msg("case %zu: \"%s\"", k, text);
+        assert_true(strlen(text) + 1 < sizeof text);
+        for (int i = 0; i < 3 && cases[k].told[i]; i++)
+            if (!strstr(text, cases[k].told[i])) fail_msg("case %zu: \"%s\", expected \"%s\"", k, text, cases[k].told[i]);
+        if (told) assert_true(synthetic_recommended(profile, text));
+        if (told) assert_false(synthetic_recommended(profile, "lower precision"));
+        if (!told && d.waited_us <= 0.0) assert_true(synthetic_recommended(profile, "does not see inside"));
+        assert_ok(mlff_profile_text_short(profile, 1000, &page));
+        assert_int_equal(strstr(page, "most of a step is energy") == NULL, told);
+        assert_ok(mlff_profile_json(profile, &json));
+        assert_ok(profile_parse("report.json", json, strlen(json), &again));
+        assert_int_equal(every_step_text(again, text_again, sizeof text_again), told);
+        assert_string_equal(text, text_again);
+        mlff_text_free(json);
+        mlff_text_free(page);
+        mlff_profile_destroy(again);
+        mlff_profile_destroy(profile);
+        mlff_trajectory_destroy(trajectory);
+    }
+    planted_events = (process_events){.cpu_ns = -1};
+    planted_seen = (process_watch_seen){.wait_ns = -1};
+}
+
 // A cause is named if it takes a tenth of the excess and 1 % of the run; one accident, or irregular ones where other programs run,
 // only from 5 % of the run on.
 static void test_what_is_named(void **state)
@@ -582,6 +662,7 @@ int main(void)
         cmocka_unit_test(test_causes_on_a_gpu),
         cmocka_unit_test(test_a_rebuild_takes_what_its_clock_says),
         cmocka_unit_test(test_waits_between_steps),
+        cmocka_unit_test(test_in_every_step),
         cmocka_unit_test(test_what_is_named),
         cmocka_unit_test(test_waits_for_own_threads),
         cmocka_unit_test(test_scatter_is_not_work),

@@ -240,6 +240,24 @@ static mlff_status find_course(analysis *a, const float *parts, int64_t n, doubl
     return MLFF_OK;
 }
 
+// How much of every step its thread did not run.
+static mlff_status find_every_step(profile_tail *tail, const double *times_ms, const float *parts, int64_t n)
+{
+    double *values = base_alloc((size_t)n, sizeof *values, "parts of steps");
+    int64_t known = 0;
+    if (!values) return MLFF_ERR_MEMORY;
+    for (int64_t i = 0; parts && i < n; i++) {
+        const float *p = parts + i * N_PARTS;
+        const double ns = times_ms[i] * 1e6;
+        if (isnan(p[PART_CPU]) || !(ns > 0.0)) continue;
+        const double off = ns - p[PART_CPU] - fmax(p[PART_WAIT], 0.0) - fmax(p[PART_TAKEN], 0.0);
+        values[known++] = fmax(off, 0.0) / ns;
+    }
+    if (known == n) tail->off_share = statistics_median(values, n);
+    base_free(values);
+    return MLFF_OK;
+}
+
 // Waits for the GPU: those of all steps, and those of steps that found it free.
 static mlff_status find_queue(profile_tail *tail, const float *parts, int64_t n)
 {
@@ -499,6 +517,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
                            .cpu_wait_share = tail->cpu_wait_share,
                            .team_cores = tail->team_cores,
                            .program_cores = tail->program_cores,
+                           .off_share = NAN,
                            .virtual_machine = tail->virtual_machine,
                            .pace_rise = tail->pace_rise,
                            .queue_ms = NAN,
@@ -511,6 +530,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     MLFF_TRY(find_course(&a, parts, n, &tail->cpu_rise));
     if (strncmp(profile->device, "cuda", 4) == 0) MLFF_TRY(find_queue(tail, parts, n));
     find_kernel_share(&a, parts, n);
+    MLFF_TRY(find_every_step(tail, times_ms, parts, n));
     for (int64_t i = 0; i < n; i++) {
         divide(&a, times_ms[i], tags[i], parts ? parts + i * N_PARTS : NULL, a.excess + i * N_CAUSES);
         total += times_ms[i];

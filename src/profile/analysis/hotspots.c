@@ -29,15 +29,17 @@ static mlff_status say(mlff_profile *profile, const char *format, ...)
 
 // ---- stages --------------------------------------------------------------------------------------
 
-#define BLACK_BOX_ADVICE                                                                                                         \
-    "A force field without stages gets faster by batching structures, by more threads or a GPU, by a lower precision, or by a "  \
-    "smaller model"
+// What takes the time inside a force field without stages is not known: it may be no model at all.
+#define INSIDE                                                                                                                   \
+    "The profiler does not see inside of it: a profiler of its language (of Python: python -m cProfile) tells what takes the "   \
+    "time. If that is the model, batches of structures, more threads, a GPU, a lower precision or a smaller model may help"
+#define NOT_INSIDE "The profiler does not see inside of it: look first at what is done in every step"
 
 // Advice for the rows that the profiler makes itself; stages of a force field come with their own (mlff_callable.stage_advice).
 static const struct {
     const char *stage, *advice;
 } own_rows[] = {
-    {"energy", "the forward pass. " BLACK_BOX_ADVICE},
+    {"energy", "the calculation of the energy, with all that is done beside it. " INSIDE},
     {"forces", "the gradient on top of the energy. Analytic gradients need about the time of the energy again, automatic "
                "differentiation several times that: look for a compiled or fused backward pass, or batch several structures"},
     {"stress", "the derivative by strain. Leave it out of the properties where the pressure is not needed"},
@@ -51,9 +53,12 @@ static const struct {
 
 static const char *advice_of(const mlff_profile *profile, const profile_stage *row)
 {
+    char every[EVERY_STEP_BYTES];
+    const bool part = !profile->stages_measured && (strcmp(row->name, "energy") == 0 || strcmp(row->name, "forces") == 0);
     if (*row->advice) return row->advice;
+    if (part && every_step_text(profile, every, sizeof every)) return NOT_INSIDE;
     if (!profile->stages_measured && strcmp(row->name, "energy") == 0 && profile_is_one_shot(profile))
-        return "forces are in it, as an energy-only step takes as long as one with forces. " BLACK_BOX_ADVICE;
+        return "forces are in it, as an energy-only step takes as long as one with forces. " INSIDE;
     for (size_t i = 0; i < sizeof own_rows / sizeof *own_rows; i++)
         if (!*row->phase && strcmp(own_rows[i].stage, row->name) == 0) return own_rows[i].advice;
     return "no advice is known for this stage; look at it first";
@@ -404,7 +409,7 @@ done:
 mlff_status hotspots_recommend(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
-    char crowd[500];
+    char crowd[500], every[EVERY_STEP_BYTES];
     MLFF_TRY(name_heaviest(profile));
     if (profile->n_not_finite > 0)
         MLFF_TRY(
@@ -412,6 +417,7 @@ mlff_status hotspots_recommend(mlff_profile *profile)
                 (long long)profile->n_not_finite, (long long)profile->summary.n_steps, base_plural(profile->summary.n_steps)));
     bool crowded = tail_crowded(profile, crowd, sizeof crowd);
     if (crowded) MLFF_TRY(say(profile, "%s", crowd));
+    if (every_step_text(profile, every, sizeof every)) MLFF_TRY(say(profile, "%s", every));
     const bool shared = tail_gpu_shared(profile, crowd, sizeof crowd);
     if (shared) MLFF_TRY(say(profile, "%s", crowd));
     if (!crowded && !shared) MLFF_TRY(say_stages(profile)); // what a stage takes there says little about the model

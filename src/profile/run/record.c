@@ -61,6 +61,7 @@ mlff_status profile_new(mlff_profile **profile_out)
     profile->rebuild_median_ms = profile->other_median_ms = NAN;
     profile_tail *tail = &profile->tail;
     tail->cpu_wait_share = tail->cpu_rise = tail->queue_ms = tail->queue_least_ms = tail->team_cores = tail->program_cores = NAN;
+    tail->off_share = NAN;
     for (int k = 0; k < N_EXAMPLES; k++) profile->examples[k].step = -1;
     profile->quantum_ns = profile->read_ns = NAN;
     char **texts[] = {&profile->name,      &profile->model_name, &profile->device,    &profile->system_size,

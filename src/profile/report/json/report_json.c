@@ -268,6 +268,7 @@ static void write_tail(json *j, const profile_tail *tail)
     json_number(j, "cpu_wait_share", tail->cpu_wait_share);
     json_number(j, "own_threads_cores", tail->team_cores);
     json_number(j, "other_programs_cores", tail->program_cores);
+    json_number(j, "off_share", tail->off_share);
     json_number(j, "cpu_rise", tail->cpu_rise);
     json_number(j, "pace_rise", tail->pace_rise);
     json_number(j, "gpu_queue_ms", tail->queue_ms);

@@ -365,11 +365,12 @@ static mlff_status read_tail(const loader *l, profile_tail *tail)
     MLFF_TRY(member_number(&inner, "median_ms", MAY_BE_NULL, &tail->median_ms));
     MLFF_TRY(member_get(&inner, "causes", true, &array));
     tail->cpu_wait_share = tail->cpu_rise = tail->pace_rise = tail->queue_ms = tail->queue_least_ms = NAN;
-    tail->team_cores = tail->program_cores = NAN;
+    tail->team_cores = tail->program_cores = tail->off_share = NAN;
     MLFF_TRY(member_number(&inner, "share", MAY_BE_NULL, &tail->share));
     MLFF_TRY(member_number(&inner, "cpu_wait_share", MAY_BE_NULL, &tail->cpu_wait_share));
     MLFF_TRY(member_number(&inner, "own_threads_cores", MAY_BE_NULL, &tail->team_cores));
     MLFF_TRY(member_number(&inner, "other_programs_cores", MAY_BE_NULL, &tail->program_cores));
+    MLFF_TRY(member_number(&inner, "off_share", MAY_BE_NULL, &tail->off_share));
     MLFF_TRY(member_number(&inner, "cpu_rise", MAY_BE_NULL, &tail->cpu_rise));
     MLFF_TRY(member_number(&inner, "pace_rise", MAY_BE_NULL, &tail->pace_rise));
     MLFF_TRY(member_number(&inner, "gpu_queue_ms", MAY_BE_NULL, &tail->queue_ms));
