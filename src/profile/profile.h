@@ -289,8 +289,8 @@ bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes);
 /* Whether a large part of the time is waits for a GPU that had other work, and a sentence about it; "" where not. */
 bool tail_gpu_shared(const mlff_profile *profile, char *text, size_t text_bytes);
 
-/* every_step.c: whether a force field without stages of its own does something in most steps that is no computation, and a sentence
- * about it; "" where not. */
+/* every_step.c: a sentence about what a force field without stages of its own does in most steps beside computing, "" where nothing was
+ * seen; false where there is nothing, or it may be the computation of other threads. */
 enum { EVERY_STEP_BYTES = 500 };
 bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes);
 

@@ -3,7 +3,9 @@
 
 import collections
 import gc
+import os
 import re
+import threading
 import time
 import unittest
 import warnings
@@ -94,6 +96,44 @@ class TestShares(unittest.TestCase):
         parts = [row["median_ms"] for row in data["stages"] if row["name"] in ("energy", "forces")]
         self.assertEqual(len(parts), 2)
         self.assertLessEqual(sum(parts), data["median_latency_ms"] * (1 + 1e-6))
+
+
+class TestEveryStep(unittest.TestCase):
+    """What is done in every step is said, as far as it was seen, and no advice about the model beside it."""
+
+    def said(self, fault):
+        sentences = profile(fault, 100).data["recommendations"]
+        self.assertNotIn("gets faster by", " ".join(sentences))
+        found = [sentence for sentence in sentences if sentence.startswith("in every step")]
+        if found:
+            self.assertNotIn("a lower precision", " ".join(sentences))
+        return found[0] if found else ""
+
+    def test_sleep(self):
+        said = self.said(lambda n_calls: time.sleep(3e-3))
+        self.assertIn("neither ran nor waited for a CPU", said)
+        self.assertNotIn("a child process ended", said)
+        self.assertNotIn("files, pipes", said)
+
+    def test_child(self):
+        self.assertIn("a child process ended in 100 of 100 steps", self.said(lambda n_calls: os.system("true")))
+
+    def test_nothing(self):
+        self.assertEqual(self.said(lambda n_calls: sum(range(10000))), "")
+
+    def test_own_thread(self):
+        """A thread that holds the interpreter lock makes no machine busy."""
+        stop = threading.Event()
+        thread = threading.Thread(target=lambda: collections.deque(iter(stop.is_set, True), maxlen=0))
+        thread.start()
+        try:
+            result = profile(lambda n_calls: sum(range(10000)), 20)
+        finally:
+            stop.set()
+            thread.join()
+        tail = result.data["tail"]
+        if tail["own_threads_cores"] >= 0.5 * tail["cpu_wait_share"]:  # else other programs had the cores, too
+            self.assertNotIn("the machine is busy", " ".join(result.data["recommendations"]))
 
 
 if __name__ == "__main__":

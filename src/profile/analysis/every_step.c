@@ -8,6 +8,7 @@
 #include "profile/profile.h"
 
 #define STEPS_LEAST 0.5 // of all steps: what is seen in more is no accident
+#define TEAM_LEAST 0.5  // of that time: other threads that ran for so long may be what the step waits for
 #define OFF_LEAST 0.1   // of a step: interrupts, and hosts of virtual machines that take a CPU, are less in the median step
 
 typedef struct list {
@@ -52,15 +53,22 @@ bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes)
     const bool files = usual(profile, TAG_FILES, steps);
     if (files) add(&l, "files, pipes or sockets were read or written %s", steps);
     const bool gpu = strncmp(profile->device, "cuda", 4) == 0; // that a host waits for its GPU is no finding
-    if (tail->off_share >= OFF_LEAST && !gpu)
+    const bool off = tail->off_share >= OFF_LEAST && !gpu, team = tail->team_cores >= TEAM_LEAST * tail->off_share;
+    if (off) {
+        char threads[128] = "";
+        if (team)
+            base_format(threads, sizeof threads, ", which used %s cores and may compute for it",
+                        PROFILE_NUMBER(tail->team_cores, 2));
         add(&l,
-            "the thread neither ran nor waited for a CPU for %.0f %% of a step: it slept, or waited for a device, a lock, "
-            "another "
-            "thread or a child process",
-            100.0 * tail->off_share);
-    if (l.n == 0) return false;
-    if (l.length < text_bytes)
-        snprintf(text + l.length, text_bytes - l.length, "%s. Look there before changing the model",
-                 child || files ? ". How long files and child processes take was not measured" : "");
-    return true;
+            "the thread neither ran nor waited for a CPU for %.0f %% of a step: it slept, or waited for a device, a lock, a "
+            "child "
+            "process or other threads of this process%s",
+            100.0 * tail->off_share, threads);
+    }
+    const bool beside = child || files || (off && !team);
+    if (l.n > 0 && l.length < text_bytes)
+        snprintf(text + l.length, text_bytes - l.length, "%s%s",
+                 child || files ? ". How long files and child processes take was not measured" : "",
+                 beside ? ". Look there before changing the model" : "");
+    return beside;
 }

@@ -417,7 +417,8 @@ mlff_status hotspots_recommend(mlff_profile *profile)
                 (long long)profile->n_not_finite, (long long)profile->summary.n_steps, base_plural(profile->summary.n_steps)));
     bool crowded = tail_crowded(profile, crowd, sizeof crowd);
     if (crowded) MLFF_TRY(say(profile, "%s", crowd));
-    if (every_step_text(profile, every, sizeof every)) MLFF_TRY(say(profile, "%s", every));
+    (void)every_step_text(profile, every, sizeof every);
+    if (*every) MLFF_TRY(say(profile, "%s", every));
     const bool shared = tail_gpu_shared(profile, crowd, sizeof crowd);
     if (shared) MLFF_TRY(say(profile, "%s", crowd));
     if (!crowded && !shared) MLFF_TRY(say_stages(profile)); // what a stage takes there says little about the model

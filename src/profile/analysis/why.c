@@ -47,7 +47,8 @@ static void add_leaks(reasons *r, const mlff_profile *profile)
 static void add_stages(reasons *r, const mlff_profile *profile)
 {
     char every[EVERY_STEP_BYTES];
-    if (every_step_text(profile, every, sizeof every))
+    (void)every_step_text(profile, every, sizeof every);
+    if (*every)
         add(r, 1.0, "%s", every); // the parts of a step are then not what the model takes
     else if (*profile->heaviest)
         add(r, profile->heaviest_share, "most of a step is %s", profile->heaviest);
