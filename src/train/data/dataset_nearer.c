@@ -32,12 +32,12 @@
 #include "model/model.h"
 #include "train/sampling/sample_geometry.h"
 
-#define PRESSED 0.76         // of the sum of covalent radii: hardly a bond at 1000 K is as short
-#define NEAREST 0.2          // the same, of the structures that are made
-#define LARGEST_FORCE 60.0   // eV/Å, of a component: beyond it a teacher may fail
-#define FARTHEST 3.0         // Å: pairs of elements that no label has nearer are not moved
+#define PRESSED 0.76          // of the sum of covalent radii: hardly a bond at 1000 K is as short
+#define NEAREST 0.2           // the same, of the structures that are made
+#define LARGEST_FORCE 60.0    // eV/Å, of a component: beyond it a teacher may fail
+#define FARTHEST 3.0          // Å: pairs of elements that no label has nearer are not moved
 #define WEIGHT_UNPRESSED 0.03 // of the structure that it comes from
-#define PART_UNPRESSED 5     // times the part of pressed ones, for all pairs of elements together
+#define PART_UNPRESSED 5      // times the part of pressed ones, for all pairs of elements together
 enum { MOST_COPIES = 2, STREAM_NEARER = 0x6e656172 };
 enum { MOST_ELEMENTS = 12, MOST_KINDS = MOST_ELEMENTS * (MOST_ELEMENTS + 1) / 2, NEAREST_KEPT = 20 };
 
