@@ -214,7 +214,7 @@ test_train_leaves_out_strain() {
     refused 1 'labels.xyz: all of its structures .2.' train small.xyz --validation labels.xyz --largest-force 0.1 --steps 2 -o none.safetensors
     # What is said of labels that structures for validation lack does not call them learned from.
     printf '%s\n' 2 'Properties=species:S:1:pos:R:3 energy=-2.5 pbc="F F F"' 'H 0 0 0' 'H 0 0 0.95' >energies.xyz
-    refused 1 'the structures for validation have no forces; label them' train labels.xyz --validation energies.xyz --steps 2 -o none.safetensors
+    refused 1 'the structures for validation have no forces; give forces' train labels.xyz --validation energies.xyz --steps 2 -o none.safetensors
     cat small.xyz energies.xyz >some.xyz
     run 0 train labels.xyz --validation some.xyz --steps 2 --features 8 --layers 1 --device cpu -o some.safetensors
     says '1 of 2 structures for validation has no forces: of these energies alone count' err
