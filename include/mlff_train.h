@@ -327,7 +327,7 @@ MLFF_API mlff_fit_options mlff_fit_options_default(void);
 /* Trains to the end of the run and hands out the model with the lowest validation error (averaged weights). After a training in TF32, whose
  * products shift all energies, one energy an atom is added, so that the median error in float32 is 0. A run that was
  * killed and goes on from its checkpoint gives the same bits. Fails with MLFF_ERR_INTERRUPTED, MLFF_ERR_VALUE (a checkpoint of other
- * structures for validation), MLFF_ERR_USAGE (`best` is there without `checkpoint`: it would be replaced), and as mlff_trainer_run, mlff_trainer_validate, mlff_trainer_save and mlff_trainer_restore; *model_out is then
+ * structures for validation; a `best` of another training), MLFF_ERR_USAGE (`best` is there without `checkpoint`: it would be replaced), and as mlff_trainer_run, mlff_trainer_validate, mlff_trainer_save and mlff_trainer_restore; *model_out is then
  * the best model so far, or NULL. */
 MLFF_API mlff_status mlff_trainer_fit(mlff_trainer *trainer, const mlff_dataset *validation, const mlff_fit_options *options,
                                       mlff_model **model_out);
