@@ -173,7 +173,7 @@ static int partner_of(const mlff_system *from, const mlff_system *made, int move
     return partner;
 }
 
-// Of labels without pressed atoms: E(x with the atom moved back) + V(r), V ending at the labelled distance; only of pairs that are pushed apart.
+// Of labels without pressed atoms: E(x with the atom moved back) + V(r), V ending at the labelled distance; what pulls the two together ends.
 static void test_unpressed(void **state)
 {
     (void)state;
@@ -198,16 +198,16 @@ static void test_unpressed(void **state)
         r = sqrt(r);
         for (int x = 0; x < 3; x++) along += u[x] / r * from->label_forces[3 * moved + x];
         const double radii = covalent_radius(made->species[moved]) + covalent_radius(made->species[partner]);
-        assert_true(along > 0 && r < before && r >= 0.2 * radii && made->species[moved] <= made->species[partner]);
+        assert_true(r < before && r >= 0.2 * radii && made->species[moved] <= made->species[partner]);
         zbl_pair(made->species[moved], made->species[partner], before, r, &slope);
         for (int a = 0; a < 27; a++) scale = fmax(scale, fabs(made->label_forces[a]));
         for (int a = 0; a < 27; a++) {
-            const double push = slope * u[a % 3] / r;
+            const double push = (slope + fmin(along, 0)) * u[a % 3] / r;
             const double expected = from->label_forces[a] - (a / 3 == moved ? push : 0) + (a / 3 == partner ? push : 0);
             if (!(fabs(made->label_forces[a] - expected) <= 1e-9 * scale)) // rounding of r
                 fail_msg("structure %zu, component %d: %.12g, expected %.12g", k, a, made->label_forces[a], expected);
         }
-        assert_true(isnan(made->label_energy) && nearer->frames[k].weight == 0.1 * 2);
+        assert_true(isnan(made->label_energy) && nearer->frames[k].weight == 0.03 * 2);
     }
     mlff_dataset_destroy(data);
     mlff_dataset_destroy(nearer);
@@ -276,7 +276,7 @@ static void test_threads(void **state)
         assert_ok(mlff_dataset_create(&made[t]));
         assert_ok(dataset_make_nearer(data, c.repelling, 0.5, 1 + 2 * t, 9, made[t]));
     }
-    assert_true(made[0]->n_frames == 15 && made[1]->n_frames == 15);
+    assert_true(made[0]->n_frames >= 15 && made[1]->n_frames == made[0]->n_frames);
     for (size_t f = 0; f < made[0]->n_frames; f++) {
         assert_memory_equal(made[0]->frames[f].system->positions, made[1]->frames[f].system->positions, 27 * sizeof(double));
         assert_memory_equal(made[0]->frames[f].system->label_forces, made[1]->frames[f].system->label_forces,
@@ -301,9 +301,10 @@ static void test_trainer(void **state)
         options.n_threads = 1;
         options.batch_size = 64;
         assert_ok(mlff_trainer_create(c.repelling, data, &options, &trainer));
-        assert_int_equal(mlff_trainer_n_nearer(trainer), with ? 4 : 0);
+        const int64_t n_nearer = mlff_trainer_n_nearer(trainer); // 4 of pressed atoms, and others
+        assert_true(with ? n_nearer >= 4 : n_nearer == 0);
         assert_ok(mlff_trainer_run(trainer, 1, NULL, &errors));
-        assert_int_equal(errors.n_frames, with ? 24 : 20);
+        assert_int_equal(errors.n_frames, 20 + n_nearer);
         mlff_trainer_destroy(trainer);
     }
     mlff_trainer_options wrong = mlff_trainer_options_default();

@@ -298,6 +298,32 @@ static mlff_status check_parts(const distill *d)
     return MLFF_OK;
 }
 
+// Hydrogen is bonded in what a student is trained on: where it seldom is, positions are in other units, as in Bohr.
+static mlff_status warn_of_unbonded(const distill *d)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_dataset *train = d->data.train;
+    size_t n = 0, n_unbonded = 0;
+    sample_bonds bonds = {0};
+    for (size_t f = 0; f < train->n_frames; f++) {
+        const mlff_system *system = train->frames[f].system;
+        bool has_hydrogen = false;
+        for (int i = 0; i < system->n_atoms; i++) has_hydrogen = has_hydrogen || system->species[i] == 1;
+        if (!has_hydrogen || system->n_atoms < 2) continue;
+        MLFF_TRY(sample_bonds_find(system, &bonds));
+        n++;
+        n_unbonded += bonds.n == 0;
+    }
+    if (2 * n_unbonded > n)
+        mlff_warn(
+            "%s: %zu of %zu structures with hydrogen have no two atoms within the distance of a bond; positions must be in Å "
+            "(1 Bohr is 0.529177 Å)",
+            d->config.labels, n_unbonded, n);
+done:
+    sample_bonds_free(&bonds);
+    return status;
+}
+
 // Where labels have no compressed bonds, a student attracts atoms below the shortest distances: the fixed repulsion of nuclei begins among
 // them, in reach of a tenth of the structures. docs/decisions/students-cores-and-strain.md
 static mlff_status choose_core(distill *d)
@@ -310,8 +336,15 @@ static mlff_status choose_core(distill *d)
     for (size_t f = 0; f < train->n_frames; f++) MLFF_TRY(sample_closest(train->frames[f].system, &closest[f]));
     base_sort(closest, train->n_frames);
     d->core_repulsion = fmin(d->core_repulsion, floor(1e3 * closest[train->n_frames / 10]) * 1e-3);
-    MLFF_TRY(distill_tell(d, 1, 1, "fixed repulsion of nuclei below %.3g of the sum of their covalent radii; closest atoms: %.3g",
-                          d->core_repulsion, closest[0]));
+    if (closest[0] <= 1)
+        MLFF_TRY(distill_tell(d, 1, 1,
+                              "fixed repulsion of nuclei below %.3g of the sum of their covalent radii; closest atoms: %.3g",
+                              d->core_repulsion, closest[0]));
+    else
+        MLFF_TRY(distill_tell(d, 1, 1,
+                              "fixed repulsion of nuclei below %.3g of the sum of their covalent radii; no atoms are as near",
+                              d->core_repulsion));
+    MLFF_TRY(warn_of_unbonded(d));
 done:
     base_free(closest);
     return status;
@@ -374,6 +407,22 @@ static const candidate *find_best(const mlff_dataset *test, const candidate *can
     return best;
 }
 
+// The compositions of the test of which no dynamics are judged.
+static void warn_of_others(const distill *d, const candidate *candidates, size_t n)
+{
+    base_text names = {0};
+    int n_others = 0;
+    for (size_t k = 0; k < n; k++) {
+        if (candidates[k].n_alike == 0) continue;
+        if (n_others++ < 8) base_text_add(&names, "%s%s", n_others > 1 ? ", " : "", candidates[k].name);
+    }
+    if (n_others > 8) base_text_add(&names, " and %d more", n_others - 8);
+    if (n_others > 0 && names.status == MLFF_OK)
+        mlff_warn("%s: the verdict's dynamics are of %d compositions alone, not of %s; the errors are of all", d->config.labels,
+                  MOST_SYSTEMS, names.text);
+    base_text_free(&names);
+}
+
 // One atom has no bond and no pair: it is taken where there is nothing else.
 static mlff_status choose_systems(distill *d)
 {
@@ -397,6 +446,7 @@ static mlff_status choose_systems(distill *d)
         for (int i = 0; i < system->n_atoms; i++) judged[system->species[i]] = true;
         candidates[best - candidates].n_alike = 0; // taken
     }
+    warn_of_others(d, candidates, n);
 done:
     base_free(candidates);
     return status;
