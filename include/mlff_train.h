@@ -184,7 +184,7 @@ typedef struct mlff_trainer_options {
     /* Structures with two atoms nearer than in any label are added to those of a model with core repulsion, this part of their number at
      * most; 0.03. They are made of labelled ones in which two atoms are at 0.76 of the sum of their covalent radii or nearer: one atom moves
      * on along their line, to 0.2 at least, and the energy grows by the core repulsion alone. They have forces and no energy. Of two elements that no
-     * label has as near, the structures with the nearest such atoms are continued, at most five times that part, with 0.03 of their weight. */
+     * label has as near, the structures with the nearest such atoms are continued, at most five times that part, with 0.3 of their weight or less. */
     double nearer;
 } mlff_trainer_options;
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);

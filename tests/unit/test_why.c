@@ -112,11 +112,12 @@ static void test_who_had_the_processor(void **state)
         {0.04, 0.0, 1.9, NULL},
         {0.75, 0.01, 1.2, "the machine is busy: threads of this process waited for a CPU in 75 % of the time; these times"},
         {0.75, 0.01, NAN, "the machine is busy"},
-        {0.75, 0.96, 0.1, "while other threads of this process ran (0.96 cores) and other programs hardly did"},
-        {0.75, 0.96, 1.0, "for other programs (1 cores on average) or for other threads of this process (0.96 cores)"},
-        {0.75, 0.96, NAN, "for other programs or for other threads of this process (0.96 cores)"},
+        {0.75, 0.96, 0.1, "while other threads of this process ran (up to 0.96 cores) and other programs hardly did"},
+        {0.75, 0.96, 1.0, "for other programs (1 cores on average) or for other threads of this process (up to 0.96 cores)"},
+        {0.75, 0.96, NAN, "for other programs or for other threads of this process (up to 0.96 cores)"},
         {0.75, NAN, NAN, "for other programs or for other threads of this process, which share cores or a lock"},
-        {0.75, 0.01, 0.1, "but neither other programs (0.1 cores on average) nor other threads of this process (0.01 cores)"},
+        {0.75, 0.01, 0.1,
+         "but neither other programs (0.1 cores on average) nor other threads of this process (up to 0.01 cores)"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char text[500];

@@ -57,7 +57,7 @@ bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes)
     if (off) {
         char threads[128] = "";
         if (team)
-            base_format(threads, sizeof threads, ", which used %s cores and may compute for it",
+            base_format(threads, sizeof threads, ", which used up to %s cores and may compute for it",
                         PROFILE_NUMBER(tail->team_cores, 2));
         add(&l,
             "the thread neither ran nor waited for a CPU for %.0f %% of a step: it slept, or waited for a device, a lock, a "

@@ -112,7 +112,7 @@ bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
     if (load && cores) snprintf(where, sizeof where, " (load %.16s on %.16s cores at the start)", load, cores);
     if (isfinite(tail->program_cores))
         base_format(programs, sizeof programs, " (%s cores on average)", PROFILE_NUMBER(tail->program_cores, 2));
-    if (isfinite(tail->team_cores)) base_format(team, sizeof team, " (%s cores)", PROFILE_NUMBER(tail->team_cores, 2));
+    if (isfinite(tail->team_cores)) base_format(team, sizeof team, " (up to %s cores)", PROFILE_NUMBER(tail->team_cores, 2));
     base_format(lead, sizeof lead, "threads of this process waited for a CPU in %.0f %% of the time%s", 100.0 * wait, where);
     if (!team_may && programs_may)
         snprintf(text, text_bytes,

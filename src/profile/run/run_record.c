@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "run.h"
 
@@ -238,7 +239,9 @@ void record_waits(const run *r, mlff_profile *profile)
     profile_tail *tail = &profile->tail;
     if (!(r->counted_ns > 0.0)) return;
     tail->cpu_wait_share = r->contended_ns / r->counted_ns;
-    tail->team_cores = fmax((double)(r->last_use.team_ns - r->first_use.team_ns), 0.0) / r->counted_ns; // two clocks
+    // The two clocks are not of one moment. What the threads did between steps is in it.
+    const double team = fmax((double)(r->last_use.team_ns - r->first_use.team_ns), 0.0) / r->counted_ns;
+    tail->team_cores = fmin(team, (double)sysconf(_SC_NPROCESSORS_ONLN));
     tail->program_cores = cores_of_others(&r->first_use, &r->last_use);
 }
 

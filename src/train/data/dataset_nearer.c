@@ -32,12 +32,14 @@
 #include "model/model.h"
 #include "train/sampling/sample_geometry.h"
 
-#define PRESSED 0.76          // of the sum of covalent radii: hardly a bond at 1000 K is as short
-#define NEAREST 0.2           // the same, of the structures that are made
-#define LARGEST_FORCE 60.0    // eV/Å, of a component: beyond it a teacher may fail
-#define FARTHEST 3.0          // Å: pairs of elements that no label has nearer are not moved
-#define WEIGHT_UNPRESSED 0.03 // of the structure that it comes from
-#define PART_UNPRESSED 5      // times the part of pressed ones, for all pairs of elements together
+#define PRESSED 0.76       // of the sum of covalent radii: hardly a bond at 1000 K is as short
+#define NEAREST 0.2        // the same, of the structures that are made
+#define LARGEST_FORCE 60.0 // eV/Å, of a component: beyond it a teacher may fail
+#define FARTHEST 3.0       // Å: pairs of elements that no label has nearer are not moved
+#define MOST_WEIGHT 0.3    // of the structure that one without pressed atoms comes from
+#define FORCE_WEIGHED                                                                                                            \
+    3.0 // eV/Å: the weight is that over the repulsion, since a force of 100 eV/Å need not be as exact as one of 1
+#define PART_UNPRESSED 5 // times the part of pressed ones, for all pairs of elements together
 enum { MOST_COPIES = 2, STREAM_NEARER = 0x6e656172 };
 enum { MOST_ELEMENTS = 12, MOST_KINDS = MOST_ELEMENTS * (MOST_ELEMENTS + 1) / 2, NEAREST_KEPT = 20 };
 
@@ -207,7 +209,8 @@ static mlff_status add_repelling(const mlff_dataset *data, const contact *c, dou
         f_j[k] -= (slope + fmin(along, 0)) * u[k];
         f_i[k] += (slope + fmin(along, 0)) * u[k];
     }
-    MLFF_TRY(dataset_add_copy(to, &(dataset_frame){.system = system, .weight = WEIGHT_UNPRESSED * from->weight}));
+    const double weight = fmin(MOST_WEIGHT, FORCE_WEIGHED / fabs(slope));
+    MLFF_TRY(dataset_add_copy(to, &(dataset_frame){.system = system, .weight = weight * from->weight}));
 done:
     mlff_system_destroy(system);
     return status;
