@@ -222,7 +222,7 @@ test_train_leaves_out_strain() {
     sed 's/H 0 0 0.8 -9/H 0 0 0.44 -9/' labels.xyz >pressed.xyz
     local nearer="train pressed.xyz --validation labels.xyz --core-repulsion 0.7 --steps 2 --features 8 --layers 1 --device cpu -o nearer.safetensors"
     run 0 $nearer --nearer 1
-    says '^2 structures added: copies of labelled ones whose two nearest atoms are moved nearer$' && says '2 structures trained, 2 validated'
+    says '^2 structures added: copies of labelled ones in which two atoms are moved nearer$' && says '2 structures trained, 2 validated'
     run 0 $nearer --nearer 0.5 --json
     is "$(value out nearer_structures)" 1 "structures added"
     run 0 $nearer
