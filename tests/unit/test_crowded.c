@@ -67,7 +67,8 @@ static void test_single_waits_for_threads(void **state)
         mlff_profile *profile = synthetic_every_tenth("cpu", 50.0, TAG_PREEMPTED, parts, 1.0);
         char crowd[400];
         profile->tail.cpu_wait_share = 0.5;
-        profile->tail.team_cores = 0; // other programs ran
+        profile->tail.team_cores = 0;
+        profile->tail.program_cores = 1;
         profile->ceilings.n_threads = n_threads;
         assert_true(tail_crowded(profile, crowd, sizeof crowd));
         assert_int_equal(strstr(crowd, "fewer threads") != NULL, n_threads > 1);
@@ -93,7 +94,8 @@ static void test_crowded_machine(void **state)
                 profile_add_stage(profile, &rows[k].stage, &(mlff_statistics){.mean = rows[k].mean, .median = rows[k].median}));
         profile->stages_measured = true;
         profile->tail.cpu_wait_share = crowded ? 0.83 : 0.01;
-        profile->tail.team_cores = 0; // other programs ran
+        profile->tail.team_cores = 0;
+        profile->tail.program_cores = 1;
         assert_ok(profile_derive(profile));
         assert_int_equal(tail_crowded(profile, crowd, sizeof crowd), crowded);
         assert_int_equal(synthetic_recommended(profile, "the machine is busy"), crowded);
