@@ -36,7 +36,8 @@ def _voigt(stress: Any) -> Array:
 
 def _labels_elsewhere(atoms: Atoms) -> str:
     """Where atoms have what may be labels outside of a calculator, as the arguments that take them: "energy=atoms.info['REF_energy']"."""
-    n, found = len(atoms), {}
+    n = len(atoms)
+    found: dict[str, str] = {}
     for key, value in atoms.info.items():
         name, shape = key.lower(), np.shape(value)
         if name.endswith("energy") and not name.endswith("kinetic_energy") and shape == ():
