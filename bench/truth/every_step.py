@@ -22,6 +22,7 @@ import machine
 import numpy as np
 from ase.build import molecule
 from ase.calculators.calculator import Calculator, all_changes
+from plant import compute
 
 from mlff_distiller.cuda.md_profiler import MDProfiler
 
@@ -33,12 +34,6 @@ PLANTS = {
     "clean": (set(), set()), "arrays": (set(), set()), "product": (set(), set()),
     "sleep-tenth": (set(), set()), "child-tenth": (set(), set()), "fsync-tenth": (set(), set()),
 }  # fmt: skip
-
-
-def compute(ms):
-    end = time.thread_time() + 1e-3 * ms
-    while time.thread_time() < end:
-        pass
 
 
 class Planted(Calculator):

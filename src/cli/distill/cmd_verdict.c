@@ -80,7 +80,6 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->callback = show;
     if (arguments->failed) return CLI_USAGE;
-    leave_out_comparisons(arguments, o);
     if (!cli_given(arguments, "test")) return cli_usage_error(arguments, "--test FILE is missing");
     return cli_exit(cli_device(arguments, &o->device));
 }
@@ -253,6 +252,7 @@ static int run_verdict(cli_arguments *arguments)
     wanted.systems = systems;
     wanted.baseline = baseline;
     wanted.trained_on = trained_on;
+    leave_out_comparisons(arguments, &wanted);
     status = judge(arguments, student, teacher, test, &wanted, parts, &verdict);
     if (status != MLFF_OK && verdict) status = keep_bars(verdict, output, parts, status);
     MLFF_TRY(status);

@@ -2,7 +2,6 @@
 // every_step.c: what a force field without stages of its own does in every step beside computing. The tail does not show it, as no step is
 // without. Only what was seen is said: how long files or child processes take is not measured.
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "profile/profile.h"
@@ -11,24 +10,9 @@
 #define TEAM_LEAST 0.5  // of that time: other threads that ran for so long may be what the step waits for
 #define OFF_LEAST 0.1   // of a step: interrupts, and hosts of virtual machines that take a CPU, are less in the median step
 
-typedef struct list {
-    char *text;
-    size_t length, capacity;
-    int n;
-} list;
-
-static void add(list *l, const char *format, ...) MLFF_PRINTF(2, 3);
-static void add(list *l, const char *format, ...)
+static const char *before(const base_text *text)
 {
-    char item[256];
-    va_list arguments;
-    va_start(arguments, format);
-    base_format_list(item, sizeof item, format, arguments);
-    va_end(arguments);
-    if (l->length < l->capacity)
-        l->length += (size_t)snprintf(l->text + l->length, l->capacity - l->length, "%s%s",
-                                      l->n == 0 ? "in every step, or in most: " : "; ", item);
-    l->n++;
+    return text->length == 0 ? "in every step, or in most: " : "; ";
 }
 
 // "in 150 of 150 steps"; false where it is not in most of them.
@@ -44,14 +28,14 @@ static bool usual(const mlff_profile *profile, uint32_t tag, char text[64])
 bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes)
 {
     const profile_tail *tail = &profile->tail;
-    list l = {.text = text, .capacity = text_bytes};
+    base_text all = {0};
     char steps[64];
     text[0] = 0;
     if (profile->stages_measured || isnan(tail->off_share)) return false;
     const bool child = usual(profile, TAG_CHILD, steps);
-    if (child) add(&l, "a child process ended %s", steps);
+    if (child) base_text_add(&all, "%sa child process ended %s", before(&all), steps);
     const bool files = usual(profile, TAG_FILES, steps);
-    if (files) add(&l, "files, pipes or sockets were read or written %s", steps);
+    if (files) base_text_add(&all, "%sfiles, pipes or sockets were read or written %s", before(&all), steps);
     const bool gpu = strncmp(profile->device, "cuda", 4) == 0; // that a host waits for its GPU is no finding
     const bool off = tail->off_share >= OFF_LEAST && !gpu, team = tail->team_cores >= TEAM_LEAST * tail->off_share;
     if (off) {
@@ -59,16 +43,18 @@ bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes)
         if (team)
             base_format(threads, sizeof threads, ", which used up to %s cores and may compute for it",
                         PROFILE_NUMBER(tail->team_cores, 2));
-        add(&l,
-            "the thread neither ran nor waited for a CPU for %.0f %% of a step: it slept, or waited for a device, a lock, a "
-            "child "
-            "process or other threads of this process%s",
-            100.0 * tail->off_share, threads);
+        base_text_add(&all,
+                      "%sthe thread neither ran nor waited for a CPU for %.0f %% of a step: it slept, or waited for a device, a "
+                      "lock, a child process or other threads of this process%s",
+                      before(&all), 100.0 * tail->off_share, threads);
     }
     const bool beside = child || files || (off && !team);
-    if (l.n > 0 && l.length < text_bytes)
-        snprintf(text + l.length, text_bytes - l.length, "%s%s",
-                 child || files ? ". How long files and child processes take was not measured" : "",
-                 beside ? ". Look there before changing the model" : "");
+    if (child || files) base_text_add(&all, ". How long files and child processes take was not measured");
+    if (beside) base_text_add(&all, ". Look there before changing the model");
+    if (all.status == MLFF_OK && all.length > 0) {
+        snprintf(text, text_bytes, "%s", all.text);
+        text[base_whole_length(text, text_bytes)] = 0;
+    }
+    base_text_free(&all);
     return beside;
 }

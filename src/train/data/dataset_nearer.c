@@ -41,6 +41,7 @@
     3.0 // eV/Å: the weight is that over the repulsion, since a force of 100 eV/Å need not be as exact as one of 1
 #define PART_UNPRESSED 5 // times the part of pressed ones, for all pairs of elements together
 enum { MOST_COPIES = 2, STREAM_NEARER = 0x6e656172 };
+// Pairs of elements beyond the twelve lightest ones of the data are left out.
 enum { MOST_ELEMENTS = 12, MOST_KINDS = MOST_ELEMENTS * (MOST_ELEMENTS + 1) / 2, NEAREST_KEPT = 20 };
 
 typedef struct search {

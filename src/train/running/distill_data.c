@@ -126,7 +126,7 @@ void distill_data_free(distill_data *data)
 static mlff_status append(mlff_dataset *to, const mlff_dataset *from, bool judged_alone)
 {
     mlff_status status = MLFF_OK;
-    const bool dynamics_alone = verdict_has_dynamics(from);
+    const bool dynamics_alone = judged_alone && verdict_has_dynamics(from);
     for (size_t k = 0; k < from->n_frames; k++)
         if (!judged_alone || verdict_judges(from->frames[k].system, dynamics_alone))
             MLFF_TRY(dataset_add_copy(to, &from->frames[k]));
