@@ -154,7 +154,7 @@ typedef struct mlff_loss {
 typedef enum mlff_schedule { MLFF_COSINE = 0, MLFF_PLATEAU = 1, MLFF_CONSTANT = 2 } mlff_schedule;
 
 /* MLFF_ADAMW: Loshchilov & Hutter, arXiv:1711.05101. MLFF_SOAP: Vyas et al., arXiv:2409.11321, Adam in the eigenbasis of Shampoo's
- * preconditioner, for weight matrices; sides beyond 128 and all other weights as AdamW. On the CPU. */
+ * preconditioner, for weight matrices; sides beyond 128 and all other weights as AdamW. */
 typedef enum mlff_trainer_optimizer { MLFF_ADAMW = 0, MLFF_SOAP = 1 } mlff_trainer_optimizer;
 
 typedef struct mlff_trainer_options {
@@ -190,7 +190,7 @@ typedef struct mlff_trainer_options {
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 
 /* Begins with the weights of `model` (PaiNN). `data` is read now and not kept; elements the model does not know are refused.
- * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision; SOAP on a GPU), MLFF_ERR_VALUE (an
+ * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision), MLFF_ERR_VALUE (an
  * empty dataset, no forces where the loss has a weight for them, two atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The
  * model must outlive the trainer. */
 MLFF_API mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *data, const mlff_trainer_options *options,

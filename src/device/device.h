@@ -44,7 +44,9 @@ typedef struct device_trainee {
     void (*layout_free)(struct train_layout *layout);
     const void *trainable; /* the architecture's own: where its arrays stand in the flat vector */
     size_t trainable_bytes;
-    const double *weights; /* the flat vector */
+    const double *weights;        /* the flat vector */
+    const struct soap_plan *soap; /* rows of its state padded as on the CPU; NULL: AdamW */
+    const double *soap_state;     /* before the first step; NULL: AdamW */
 } device_trainee;
 
 /* One model on one GPU, with its buffers and captured graphs. */

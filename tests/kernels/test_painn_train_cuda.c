@@ -8,6 +8,7 @@
 #include "train_support.h"
 
 #include "model/painn/painn.h"
+#include "model/training/soap.h"
 
 // Relative L2 error of a gradient: products of numbers split in two, float32 sums of some 10² to 10³ terms.
 #define TOLERANCE 2e-6
@@ -373,6 +374,135 @@ static void test_steps(void **state)
     mlff_model_destroy(model);
 }
 
+static train_backend *soap_backend(const mlff_model *model, mlff_device device)
+{
+    train_backend_options options = {.device = device, .precision = MLFF_FLOAT32, .n_threads = 2, .optimizer = MLFF_SOAP};
+    train_backend *backend;
+    assert_ok(cpu_path_choose(NULL, false, &options.cpu_path));
+    assert_ok(model->architecture->create_train_backend(model, &options, &backend));
+    return backend;
+}
+
+static void soap_step_of(train_backend *backend, int step)
+{
+    static const int32_t batches[2][4] = {{5, 6, 0, 4}, {3, 1, 2, 0}};
+    train_update u = train_support_update(step, 0.1);
+    u.soap_decay = 0.9;
+    u.soap_refresh = step % 3 == 0;
+    assert_ok(backend->step(backend, batches[step % 2], step % 3 ? 4 : 3, &all_terms, &u));
+}
+
+static double *vector_of(train_backend *backend, enum train_vector which)
+{
+    double *values = calloc((size_t)train_vector_size(backend, which), sizeof *values);
+    assert_ok(backend->get(backend, which, values));
+    return values;
+}
+
+// The basis of a side after its update: orthonormal, and what Gram-Schmidt makes of Z = (C + shift) Q. Where C has almost no
+// eigenvalue the columns are those of rounding, and differ between devices.
+static void check_basis(const soap_side *side, const double *before, const double *after)
+{
+    if (side->at < 0) return;
+    const int n = side->n, ld = side->ld;
+    const double *c = after + side->at, *old = before + side->at + (int64_t)n * ld, *basis = after + side->at + (int64_t)n * ld;
+    double *z = calloc((size_t)(n * n), sizeof *z), trace = 0, largest = 0;
+    for (int i = 0; i < n; i++) trace += c[i * ld + i];
+    for (int k = 0; k < n; k++) {
+        double square = 0;
+        for (int i = 0; i < n; i++) {
+            double *to = &z[i * n + k];
+            *to = SOAP_SHIFT * trace / n * old[i * ld + k];
+            for (int l = 0; l < n; l++) *to += c[i * ld + l] * old[l * ld + k];
+            square += *to * *to;
+        }
+        if (square > largest) largest = square;
+    }
+    for (int j = 0; j < n; j++)
+        for (int k = 0; k < n; k++) {
+            double dot = 0, along = 0;
+            for (int i = 0; i < n; i++) dot += basis[i * ld + j] * basis[i * ld + k], along += basis[i * ld + j] * z[i * n + k];
+            assert_true(fabs(dot - (j == k)) <= 1e-3); // measured 2e-5 on the GPU, 1e-4 on the CPU
+            if (j > k) assert_true(fabs(along) <= 1e-3 * sqrt(largest));
+            if (j == k) assert_true(along >= -1e-3 * sqrt(largest));
+        }
+    free(z);
+}
+
+// A step of SOAP on the GPU against the same step on the CPU, from the same state.
+static void compare_soap_step(train_backend *cpu, train_backend *gpu, const soap_plan *plan, int step)
+{
+    // Where a rotated gradient is almost 0, its rounding is large beside the root of its mean square.
+    static const double tolerance[] = {1e-2, 1e-2, 1e-5, 1e-4, 1e-6};
+    double *before[TRAIN_VECTORS];
+    for (int which = 0; which < TRAIN_VECTORS; which++) {
+        before[which] = vector_of(cpu, which);
+        assert_ok(gpu->set(gpu, which, before[which]));
+    }
+    soap_step_of(cpu, step);
+    soap_step_of(gpu, step);
+    for (int which = 0; which < TRAIN_VECTORS; which++) {
+        double *want = vector_of(cpu, which), *got = vector_of(gpu, which);
+        const size_t n = (size_t)train_vector_size(cpu, which);
+        if (which == TRAIN_SOAP && step % 3 == 0) {
+            for (int k = 0; k < plan->n_matrices; k++) {
+                check_basis(&plan->matrices[k].left, before[which], got);
+                check_basis(&plan->matrices[k].right, before[which], got);
+            }
+        } else {
+            for (size_t i = 0; i < n && which < TRAIN_MOMENT1; i++) want[i] -= before[which][i], got[i] -= before[which][i];
+            const double error = train_support_error(got, want, n);
+            if (!(error <= tolerance[which])) fail_msg("step %d of SOAP, vector %d: relative error %.1e", step, which, error);
+        }
+        free(want);
+        free(got);
+    }
+    for (int which = 0; which < TRAIN_VECTORS; which++) free(before[which]);
+}
+
+static void test_soap(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    enum { STEPS = 4 };
+    static const int kinds[] = {0, 3}; // sides of 32, of 128 and more
+    for (int k = 0; k < 2; k++) {
+        mlff_model *model = model_of(&settings[kinds[k]]);
+        train_frames frames = {0};
+        add_structures(&frames);
+        train_set *set = train_frames_set(&frames, model);
+        train_backend *cpu = soap_backend(model, (mlff_device){MLFF_CPU, 0}), *gpu[2];
+        soap_plan plan;
+        assert_ok(soap_plan_create(&cpu->layout, NN_PAD, &plan));
+        assert_ok(cpu->set_data(cpu, set));
+        for (int g = 0; g < 2; g++) {
+            gpu[g] = soap_backend(model, (mlff_device){MLFF_CUDA, 0});
+            assert_true(plan.n_state > 0 && gpu[g]->n_soap_values == plan.n_state);
+            assert_ok(gpu[g]->set_data(gpu[g], set));
+        }
+        for (int s = 1; s <= STEPS; s++) compare_soap_step(cpu, gpu[0], &plan, s);
+        for (int which = 0; which < TRAIN_VECTORS; which++) { // another trainer goes on from here with the same bits
+            double *values = vector_of(gpu[0], which);
+            assert_ok(gpu[1]->set(gpu[1], which, values));
+            free(values);
+        }
+        for (int s = 1; s <= STEPS; s++)
+            for (int g = 0; g < 2; g++) soap_step_of(gpu[g], s);
+        for (int which = 0; which < TRAIN_VECTORS; which++) {
+            double *one = vector_of(gpu[0], which), *two = vector_of(gpu[1], which);
+            assert_memory_equal(one, two, sizeof *one * (size_t)train_vector_size(cpu, which));
+            free(one);
+            free(two);
+        }
+        soap_plan_free(&plan);
+        cpu->destroy(cpu);
+        for (int g = 0; g < 2; g++) gpu[g]->destroy(gpu[g]);
+        train_set_free(set);
+        train_frames_free(&frames);
+        mlff_model_destroy(model);
+    }
+}
+
 // Two trainers end in the same bits, whatever was evaluated between, and allocate nothing after the first batch.
 static void test_bits_and_allocations(void **state)
 {
@@ -551,6 +681,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gradient_of_two_branches),
         cmocka_unit_test(test_tf32_of_largest_batches),
         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_soap),
         cmocka_unit_test(test_bits_and_allocations),
         cmocka_unit_test(test_not_finite_and_tf32),
         cmocka_unit_test(test_two_gpus),

@@ -103,7 +103,7 @@ class Trainer:
         precision: "float32", "float64" (the reference, CPU) or, on a GPU, "tf32".
         n_threads: CPU; 0: all cores this process may use.
         seed: of the order of structures.
-        optimizer: "adamw", or "soap" (CPU).
+        optimizer: "adamw", or "soap".
         options: of the loss (energy_weight, forces_weight, stress_weight, atom_energies_weight, hessian_weight,
             energy_per_atom, huber_forces) and of the optimizer (batch_size, learning_rate, clip, average, ...), as in
             `mlff_trainer_options`.
@@ -137,7 +137,7 @@ class Trainer:
             raise MlffUsageError(f"optimizer {optimizer!r}: expected one of {', '.join(map(repr, OPTIMIZERS))}")
         asked.optimizer = OPTIMIZERS.index(optimizer)
         asked.n_steps, asked.n_threads, asked.seed, asked.precision = n_steps, n_threads, seed, PRECISIONS[precision]
-        asked.device = parse_device("cpu" if precision == "float64" or optimizer == "soap" else device).struct
+        asked.device = parse_device("cpu" if precision == "float64" else device).struct
         self.n_steps = n_steps
         self._model = model  # the C trainer borrows it
         out = Handle(lib.core.mlff_model_destroy)

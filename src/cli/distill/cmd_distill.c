@@ -32,7 +32,7 @@ static const cli_option options[] = {
     {"steps", 0, "N", "steps of the optimizer (30000, 40000, 200000 or 600000 by --preset)"},
     {"batch", 0, "N", "structures in a step (8)"},
     {"learning-rate", 0, "RATE", "highest learning rate (0.006, 0.005, 0.004 or 0.002 by --preset)"},
-    {"optimizer", 0, "NAME", "adamw, or soap: fewer steps, each longer, on the CPU (adamw)"},
+    {"optimizer", 0, "NAME", "adamw, or soap: fewer steps, each longer (adamw)"},
     {"hvp", 0, "K", "Hessian probes of each structure (0)"},
     {"max-force-error", 0, "EV_PER_ANGSTROM",
      "that the verdict allows on held-out structures, mean absolute, eV/Å (0.1, 0.06, 0.03 or 0.02\nby --preset)"},

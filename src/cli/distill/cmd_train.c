@@ -28,7 +28,7 @@ static const cli_option options[] = {
     {"epochs", 0, "N", "passes over the data, in place of --steps"},
     {"batch", 0, "N", "structures in a step (32; schnetpack: 10)"},
     {"learning-rate", 0, "RATE", "highest (0.001 at batch 32, growing as the root of the batch)"},
-    {"optimizer", 0, "NAME", "adamw, or soap: AdamW in the eigenbasis of the gradients' covariances, on the CPU (adamw)"},
+    {"optimizer", 0, "NAME", "adamw, or soap: AdamW in the eigenbasis of the gradients' covariances (adamw)"},
     {"patience", 0, "N", "schnetpack: validations without gain before the rate is halved (75)"},
     {"energy-weight", 0, "W", "of the energy's squared error per atom², eV (1)"},
     {"energy-boost", 0, "FACTOR", "of the energy's weight in the last fifth of the run; 0: none (100; schnetpack: 0)"},
@@ -123,7 +123,7 @@ static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_
     o->precision = values[cli_choice(arguments, "precision", precisions, 0)];
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->optimizer = (mlff_trainer_optimizer)cli_choice(arguments, "optimizer", optimizers, 0);
-    const bool on_cpu = o->precision == MLFF_FLOAT64 || o->optimizer == MLFF_SOAP;
+    const bool on_cpu = o->precision == MLFF_FLOAT64;
     const char *device = cli_text(arguments, "device", on_cpu ? "cpu" : "");
     const bool several = strncmp(device, "cuda:", strlen("cuda:")) == 0 && strchr(device, ',');
     *status = several     ? take_gpus(device, o)

@@ -20,6 +20,7 @@ typedef struct gpu_train_call {
     double total_frames, total_atoms; /* that the loss is a mean over */
     double energy_weight, forces_weight, stress_weight, atom_energies_weight, hessian_weight, huber_forces;
     double learning_rate, beta1, beta2, epsilon, weight_decay, clip, average, correction1, correction2;
+    double soap_decay; /* of SOAP's covariances (gpu_soap.h) */
 } gpu_train_call;
 
 /* Sums over steps, as train_sums; and of one frame of a step. */
@@ -85,14 +86,18 @@ static inline int gpu_gradient_blocks(const gpu_gradient_part *part)
     return (part->n_rows * part->n_columns + elements - 1) / elements;
 }
 
+/* GPU_OF_SOAP: the update makes its new momentum alone (gpu_soap.h). */
+enum gpu_weight_rule { GPU_DECAYS = 1, GPU_OF_SOAP = 2 };
+
 typedef struct gpu_optimizer {
     int64_t n; /* weights, padding included: a multiple of 4 */
     float *weights, *average, *m, *v, *gradient;
-    const unsigned char *decays;    /* [n] weight decay applies */
+    const unsigned char *rules;     /* [n] bits of enum gpu_weight_rule */
     const gpu_gradient_part *parts; /* [n_parts] */
     int32_t n_parts, n_blocks;      /* of gpu_launch_gradient_sums */
     double *squares;                /* [n_blocks] sum of squares of each block's elements */
     double *loss;                   /* [1] of this step */
+    float *scale; /* [1] for SOAP: what clipping multiplies this step's gradient by, 0 if it is not finite; or NULL */
     gpu_train_sums *sums;
     int32_t n_branches;
     gpu_train_branch branch[GPU_TRAIN_BRANCHES];

@@ -7,6 +7,8 @@
 //   w ← w (1 − rate · decay) − rate · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)          AdamW
 //   w̃ ← w̃ + (1 − average) (w − w̃)
 //
+// Of weights that SOAP updates, m alone (soap.cu follows).
+//
 // A thread adds up the partial sums of four elements, or where they are many a sixteenth of them. Sums of squares by blocks, added by every block of the
 // update in the same order, so that equal inputs give equal bits. Bound by memory: five vectors of weights and the partial sums.
 #include "gpu/ptx/primitives.cuh"
@@ -158,19 +160,20 @@ static __device__ void count(const gpu_optimizer &o, bool finite)
 // What the update reads of four weights besides their gradient. None of it is written by the kernels of a gradient.
 struct weight_state {
     float4 weight, average, m, v;
-    uint32_t decays; // a byte each
+    uint32_t rules; // a byte each
 };
 
 static __device__ __forceinline__ void update_weight(const gpu_train_call &call, double scale, float rate, float correction,
-                                                     float gradient, bool decays, float &weight, float &average, float &m_of,
+                                                     float gradient, uint32_t rules, float &weight, float &average, float &m_of,
                                                      float &v_of)
 {
     const float g = (float)(scale * gradient);
     const float m = (float)(call.beta1 * m_of + (1 - call.beta1) * g);
-    const float v = (float)(call.beta2 * v_of + (1 - call.beta2) * ((double)g * g));
-    const double keep = decays ? 1 - call.learning_rate * call.weight_decay : 1.0;
-    const float step = rate * m / (sqrtf(v * correction) + (float)call.epsilon), w = (float)(keep * weight - step);
     m_of = m;
+    if (rules & GPU_OF_SOAP) return;
+    const float v = (float)(call.beta2 * v_of + (1 - call.beta2) * ((double)g * g));
+    const double keep = rules & GPU_DECAYS ? 1 - call.learning_rate * call.weight_decay : 1.0;
+    const float step = rate * m / (sqrtf(v * correction) + (float)call.epsilon), w = (float)(keep * weight - step);
     v_of = v;
     weight = w;
     average = (float)(average + (1 - call.average) * ((double)w - average));
@@ -184,7 +187,7 @@ static __global__ void __launch_bounds__(THREADS, 5) update_weights(gpu_optimize
     weight_state s = {};
     if (there)
         s = {((const float4 *)o.weights)[k], ((const float4 *)o.average)[k], ((const float4 *)o.m)[k], ((const float4 *)o.v)[k],
-             ((const uint32_t *)o.decays)[k]};
+             ((const uint32_t *)o.rules)[k]};
     if (blockIdx.x == 0) add_errors(o);
     wait_for_previous();
     let_next_start();
@@ -194,14 +197,15 @@ static __global__ void __launch_bounds__(THREADS, 5) update_weights(gpu_optimize
     for (int block = (int)threadIdx.x; block < o.n_blocks; block += THREADS) square += o.squares[block];
     square = block_sum<THREADS>(square);
     const bool finite = isfinite(square) && isfinite(*o.loss);
-    if (blockIdx.x == 0) count(o, finite);
-    if (!finite || !there) return;
     const double norm = sqrt(square), scale = call.clip > 0 && norm > call.clip ? call.clip / norm : 1.0;
+    if (blockIdx.x == 0) count(o, finite);
+    if (blockIdx.x == 0 && threadIdx.x == 0 && o.scale) *o.scale = finite ? (float)scale : 0.0f;
+    if (!finite || !there) return;
     const float rate = (float)(call.learning_rate / call.correction1), correction = (float)(1 / call.correction2);
-    update_weight(call, scale, rate, correction, g.x, s.decays & 0xffu, s.weight.x, s.average.x, s.m.x, s.v.x);
-    update_weight(call, scale, rate, correction, g.y, s.decays & 0xff00u, s.weight.y, s.average.y, s.m.y, s.v.y);
-    update_weight(call, scale, rate, correction, g.z, s.decays & 0xff0000u, s.weight.z, s.average.z, s.m.z, s.v.z);
-    update_weight(call, scale, rate, correction, g.w, s.decays & 0xff000000u, s.weight.w, s.average.w, s.m.w, s.v.w);
+    update_weight(call, scale, rate, correction, g.x, s.rules, s.weight.x, s.average.x, s.m.x, s.v.x);
+    update_weight(call, scale, rate, correction, g.y, s.rules >> 8, s.weight.y, s.average.y, s.m.y, s.v.y);
+    update_weight(call, scale, rate, correction, g.z, s.rules >> 16, s.weight.z, s.average.z, s.m.z, s.v.z);
+    update_weight(call, scale, rate, correction, g.w, s.rules >> 24, s.weight.w, s.average.w, s.m.w, s.v.w);
     ((float4 *)o.weights)[k] = s.weight;
     ((float4 *)o.average)[k] = s.average;
     ((float4 *)o.m)[k] = s.m;

@@ -127,9 +127,6 @@ static mlff_status create_backend(mlff_trainer *t)
     if (!architecture->create_train_backend)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s cannot be trained here; a student is a %s (mlff new --arch %s)",
                          architecture->title, model_architecture_of_students()->title, model_architecture_of_students()->name);
-    if (wanted.optimizer == MLFF_SOAP && wanted.device.kind != MLFF_CPU)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "SOAP trains on the CPU only: the step on a GPU has AdamW; take the device cpu, or AdamW");
     if (wanted.precision == MLFF_PRECISION_DEFAULT) wanted.precision = MLFF_FLOAT32;
     if (wanted.device.kind == MLFF_CPU) {
         wanted.n_threads = team_size(wanted.n_threads);

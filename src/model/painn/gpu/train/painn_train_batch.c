@@ -111,6 +111,15 @@ done:
     return status;
 }
 
+mlff_status painn_train_update(const painn_trainer *t, const gpu_optimizer *optimizer, bool refresh, int overlap)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(gpu_launch_update(optimizer, overlap, t->stream), "launching the update");
+    if (t->soap.tiles) CUDA_TRY(gpu_launch_soap(optimizer, &t->soap, refresh, overlap, t->stream), "launching the update");
+done:
+    return status;
+}
+
 static mlff_status enqueue(painn_trainer *t, const painn_train_step *branch, const painn_train_plan *plan, int pass,
                            const gpu_optimizer *optimizer)
 {
@@ -126,7 +135,8 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *branch, con
         goto done;
     }
     CUDA_TRY(gpu_launch_gradient_sums(optimizer, joined.overlap, t->stream), "launching gradient sums");
-    if (pass == PAINN_STEP) CUDA_TRY(gpu_launch_update(optimizer, plan->overlap, t->stream), "launching the update");
+    if (pass == PAINN_STEP || pass == PAINN_STEP_OF_BASES)
+        PLUGIN_TRY(painn_train_update(t, optimizer, pass == PAINN_STEP_OF_BASES, plan->overlap));
 done:
     return status;
 }
@@ -316,6 +326,7 @@ void painn_train_set_update(gpu_train_call *call, const train_update *u)
     call->average = u->average;
     call->correction1 = u->correction1;
     call->correction2 = u->correction2;
+    call->soap_decay = u->soap_decay;
 }
 
 // The next slot; branches that the batch does not have get counts of 0. The host may be as many calls ahead as there are slots; then it waits for
@@ -378,7 +389,7 @@ mlff_status painn_train_submit(painn_trainer *t, const painn_gpu_set *set, const
     PLUGIN_TRY(divide(t, set, frames, call, &d));
     PLUGIN_TRY(make_room(t, set, call, &d));
     const painn_train_plan plan = plan_of(t, &d);
-    if (pass == PAINN_STEP || pass == PAINN_SHARE) PLUGIN_TRY(graph_of(t, &plan, pass, &graph));
+    if (pass >= PAINN_SHARE) PLUGIN_TRY(graph_of(t, &plan, pass, &graph));
     PLUGIN_TRY(fill_slot(t, set, frames, &d));
     if (graph) {
         CUDA_TRY(cudaGraphLaunch(graph, t->stream), "launching a step");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/training/soap.h"
 #include "painn_trainer_gpu.h"
 
 static mlff_status wait(painn_trainer *t)
@@ -53,14 +54,24 @@ done:
 
 static mlff_status get(train_backend *backend, enum train_vector which, double *values_out)
 {
+    mlff_status status = MLFF_OK;
     painn_trainer *t = (painn_trainer *)backend;
-    return read_vector(t, t->vector[which], values_out);
+    if (which != TRAIN_SOAP) return read_vector(t, t->vector[which], values_out);
+    PLUGIN_TRY(wait(t));
+    PLUGIN_TRY(painn_soap_get(t, values_out));
+done:
+    return status;
 }
 
 static mlff_status set(train_backend *backend, enum train_vector which, const double *values)
 {
+    mlff_status status = MLFF_OK;
     painn_trainer *t = (painn_trainer *)backend;
-    return write_vector(t, t->vector[which], values);
+    if (which != TRAIN_SOAP) return write_vector(t, t->vector[which], values);
+    PLUGIN_TRY(wait(t));
+    PLUGIN_TRY(painn_soap_set(t, values));
+done:
+    return status;
 }
 
 // ---- the contract -------------------------------------------------------------------------------------------------------
@@ -94,7 +105,8 @@ static mlff_status step(train_backend *backend, const int32_t *frames, int n_fra
     PLUGIN_TRY(painn_train_count(&t->training, frames, n_frames, &call));
     painn_train_set_loss(&call, loss);
     painn_train_set_update(&call, update);
-    PLUGIN_TRY(painn_train_submit(t, &t->training, frames, &call, PAINN_STEP));
+    const bool refresh = t->soap.tiles && update->soap_refresh;
+    PLUGIN_TRY(painn_train_submit(t, &t->training, frames, &call, refresh ? PAINN_STEP_OF_BASES : PAINN_STEP));
 done:
     return painn_train_recover(t, status);
 }
@@ -244,6 +256,7 @@ static void destroy(train_backend *backend)
     painn_gpu_set_free(&t->training);
     painn_gpu_set_free(&t->evaluation);
     cuda_release(t->device, t->arena);
+    cuda_release(t->device, t->soap_block);
     cuda_release(t->device, t->constants);
     if (t->layout_free) t->layout_free(&t->backend.layout);
     free(t->place);
@@ -302,7 +315,7 @@ static void set_offsets(painn_trainer *t, const painn_trainable *from)
 }
 
 // What lives as long as the trainer: radial functions, vectors of weights, sums.
-static size_t place_constants(painn_trainer *t, char *base, float *radial[3], unsigned char **decays)
+static size_t place_constants(painn_trainer *t, char *base, float *radial[3], unsigned char **rules)
 {
     size_t at = 0;
     const size_t K = (size_t)t->step.n_radial, n = (size_t)t->n_weights;
@@ -310,7 +323,7 @@ static size_t place_constants(painn_trainer *t, char *base, float *radial[3], un
     for (int k = 0; k < 3; k++) PLACE(radial[k], sizeof(float) * K);
     for (int k = 0; k < TRAIN_SOAP; k++) PLACE(t->vector[k], sizeof(float) * n);
     PLACE(t->optimizer.gradient, sizeof(float) * n);
-    PLACE(*decays, n);
+    PLACE(*rules, n);
     PLACE(t->element_of, sizeof(int32_t) * (MLFF_MAX_ATOMIC_NUMBER + 1));
     PLACE(t->optimizer.sums, sizeof(gpu_train_sums));
     PLACE(t->evaluation_sums, sizeof(gpu_train_sums));
@@ -321,13 +334,13 @@ static size_t place_constants(painn_trainer *t, char *base, float *radial[3], un
     return at;
 }
 
-static mlff_status upload_constants(painn_trainer *t, const painn_parameters *P)
+static mlff_status upload_constants(painn_trainer *t, const painn_parameters *P, const soap_plan *soap)
 {
     mlff_status status = MLFF_OK;
     float *radial[3];
-    unsigned char *there = NULL, *decays = calloc((size_t)t->n_weights, 1);
+    unsigned char *there = NULL, *rules = calloc((size_t)t->n_weights, 1);
     const float *const from[3] = {P->center, P->width, P->frequency};
-    if (!decays) return host.fail(MLFF_ERR_MEMORY, "out of memory: weights");
+    if (!rules) return host.fail(MLFF_ERR_MEMORY, "out of memory: weights");
     const size_t bytes = place_constants(t, NULL, radial, &there);
     PLUGIN_TRY(cuda_allocate(t->device, bytes, "weights", &t->constants));
     place_constants(t, t->constants, radial, &there);
@@ -335,9 +348,12 @@ static mlff_status upload_constants(painn_trainer *t, const painn_parameters *P)
         if (from[k])
             CUDA_TRY(cuda_copy(radial[k], from[k], sizeof(float) * (size_t)P->n_radial, cudaMemcpyHostToDevice),
                      "copying constants to the GPU");
-    for (int k = 0; k < t->backend.layout.n_tensors; k++)
-        memset(decays + t->place[k], t->backend.layout.tensors[k].decays, (size_t)t->backend.layout.tensors[k].n_elements);
-    CUDA_TRY(cuda_copy(there, decays, (size_t)t->n_weights, cudaMemcpyHostToDevice), "copying constants to the GPU");
+    for (int k = 0; k < t->backend.layout.n_tensors; k++) {
+        const train_tensor *tensor = &t->backend.layout.tensors[k];
+        const int rule = (tensor->decays ? GPU_DECAYS : 0) | (soap && soap->of_tensor[k] >= 0 ? GPU_OF_SOAP : 0);
+        memset(rules + t->place[k], rule, (size_t)tensor->n_elements);
+    }
+    CUDA_TRY(cuda_copy(there, rules, (size_t)t->n_weights, cudaMemcpyHostToDevice), "copying constants to the GPU");
     t->step.center = radial[0];
     t->step.width = radial[1];
     t->step.frequency = radial[2];
@@ -348,9 +364,9 @@ static mlff_status upload_constants(painn_trainer *t, const painn_parameters *P)
     t->optimizer.average = t->vector[TRAIN_AVERAGE];
     t->optimizer.m = t->vector[TRAIN_MOMENT1];
     t->optimizer.v = t->vector[TRAIN_MOMENT2];
-    t->optimizer.decays = there;
+    t->optimizer.rules = there;
 done:
-    free(decays);
+    free(rules);
     return status;
 }
 
@@ -417,7 +433,8 @@ mlff_status painn_trainer_create(const device_trainee *trainee, const train_back
         t->n_weights += (trainee->layout->tensors[k].n_elements + 3) / 4 * 4;
     }
     set_offsets(t, trainee->trainable);
-    PLUGIN_TRY(upload_constants(t, P));
+    PLUGIN_TRY(upload_constants(t, P, trainee->soap));
+    if (trainee->soap && trainee->soap->n_matrices > 0) PLUGIN_TRY(painn_soap_create(t, trainee->soap, trainee->soap_state));
     CUDA_TRY(painn_train_prepare_products(t->shared_bytes), "setting up the kernels");
     CUDA_TRY(painn_train_prepare_readout(&t->step), "setting up the kernels");
     t->weight_tile = t->step.n_features < GPU_WEIGHT_LARGE_TILE ? GPU_WEIGHT_SMALL_TILE : GPU_WEIGHT_LARGE_TILE;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* painn_trainer_gpu.h: host side of training a PaiNN on a GPU: data sets (painn_train_upload.c), memory of a step
- * (painn_train_arena.c), batches (painn_train_batch.c), the backend of one GPU (painn_trainer_gpu.c) and of several
- * (painn_trainer_group.c). */
+ * (painn_train_arena.c), batches (painn_train_batch.c), SOAP (painn_trainer_soap.c), the backend of one GPU (painn_trainer_gpu.c) and
+ * of several (painn_trainer_group.c). */
 #ifndef PAINN_TRAINER_GPU_H
 #define PAINN_TRAINER_GPU_H
 
 #include "device/device_cuda.h"
+#include "gpu/train/gpu_soap.h"
 #include "model/painn/train/painn_trainable.h"
 #include "painn_train_gpu.h"
 
@@ -53,6 +54,9 @@ typedef struct painn_trainer {
     void *constants;   /* device: radial functions, vectors of weights, sums */
     float *vector[TRAIN_SOAP];
     gpu_optimizer optimizer;
+    gpu_soap soap;     /* without tiles: the optimizer is AdamW */
+    void *soap_block;  /* device */
+    float *soap_state; /* device [backend.n_soap_values] */
     gpu_train_sums *evaluation_sums;
     painn_train_elements *element_sums; /* of evaluations */
     int32_t *element_of;                /* device [n_species] */
@@ -71,8 +75,8 @@ void painn_trainer_forget_graphs(painn_trainer *trainer);
 /* ---- batches */
 
 /* What is done with a batch: errors of the averaged weights; the gradient; the gradient as a share of a larger batch, by a graph; a
- * step, by a graph. */
-enum { PAINN_ERRORS, PAINN_GRADIENT, PAINN_SHARE, PAINN_STEP };
+ * step, by a graph; a step that updates SOAP's bases too. */
+enum { PAINN_ERRORS, PAINN_GRADIENT, PAINN_SHARE, PAINN_STEP, PAINN_STEP_OF_BASES };
 
 /* The counts of a batch, of which the loss is a mean. Fails with MLFF_ERR_LIMIT. */
 mlff_status painn_train_count(const painn_gpu_set *set, const int32_t *frames, int n_frames, gpu_train_call *call);
@@ -84,6 +88,18 @@ void painn_train_set_update(gpu_train_call *call, const train_update *update);
 mlff_status painn_train_submit(painn_trainer *trainer, const painn_gpu_set *set, const int32_t *frames,
                                const gpu_train_call *call, int pass);
 mlff_status painn_train_recover(painn_trainer *trainer, mlff_status status);
+
+/* The kernels from the gradient's sums and squares to new weights. `overlap` as painn_train_plan. */
+mlff_status painn_train_update(const painn_trainer *trainer, const gpu_optimizer *optimizer, bool refresh, int overlap);
+
+/* ---- SOAP */
+
+struct soap_plan; /* model/training/soap.h */
+/* Its matrices and first state[plan->n_state] on the device. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
+mlff_status painn_soap_create(painn_trainer *trainer, const struct soap_plan *plan, const double *state);
+/* The state, backend.n_soap_values numbers; no step may be running. */
+mlff_status painn_soap_get(painn_trainer *trainer, double *values_out);
+mlff_status painn_soap_set(painn_trainer *trainer, const double *values);
 
 /* ---- trainers */
 

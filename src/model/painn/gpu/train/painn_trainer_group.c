@@ -2,7 +2,7 @@
 // painn_trainer_group.c: training on several GPUs of one host. Each has the data and the weights; a batch is divided into shares of
 // about equal numbers of atoms, the shares' gradients are added by NCCL, and every GPU makes the same update.
 //
-//   share 0 … share n−1 ─ gradients, losses ─ NCCL: sums ─> the same on all GPUs ─ squares, clipping, AdamW ─> the same weights
+//   share 0 … share n−1 ─ gradients, losses ─ NCCL: sums ─> the same on all GPUs ─ squares, clipping, AdamW or SOAP ─> the same weights
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +68,7 @@ static mlff_status step(train_backend *backend, const int32_t *frames, int n_fra
         painn_trainer *t = g->member[k];
         PLUGIN_TRY(cuda_use(t->device));
         CUDA_TRY(gpu_launch_squares(&t->optimizer, 0, t->stream), "launching the update"); // not before NCCL's kernel has ended
-        CUDA_TRY(gpu_launch_update(&t->optimizer, t->overlap, t->stream), "launching the update");
+        PLUGIN_TRY(painn_train_update(t, &t->optimizer, update->soap_refresh, t->overlap));
     }
 done:
     return recover(g, status);
@@ -173,6 +173,7 @@ mlff_status painn_trainer_group_create(const device_trainee *trainee, const trai
                                  .destroy = destroy};
     PLUGIN_TRY(nccl_create(options->devices, g->n, g->comm));
     for (int k = 0; k < g->n; k++) PLUGIN_TRY(painn_trainer_create(trainee, options, options->devices[k], &g->member[k]));
+    g->backend.n_soap_values = backend_of(g, 0)->n_soap_values;
     g->layout_free = trainee->layout_free;
     *backend_out = &g->backend;
     g = NULL;

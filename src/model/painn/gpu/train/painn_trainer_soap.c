@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// painn_trainer_soap.c: SOAP of a trainer on one GPU: its matrices and tiles in device memory, and its state (model/training/soap.h).
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/training/soap.h"
+#include "painn_trainer_gpu.h"
+
+_Static_assert((int)GPU_SOAP_MAX_SIDE == (int)SOAP_MAX_SIDE, "a basis is made orthonormal by one block");
+
+// ---- tiles: each task of a matrix, and what it computes ------------------------------------------------------------------------
+
+typedef struct tile_list {
+    gpu_soap_tile *tiles; // NULL: they are counted
+    int n;
+} tile_list;
+
+static void add_tiles(tile_list *list, int matrix, enum gpu_soap_task task, int n_rows, int n_columns)
+{
+    for (int row = 0; row < n_rows; row += GPU_SOAP_TILE)
+        for (int column = 0; column < n_columns; column += GPU_SOAP_TILE) {
+            if (list->tiles) list->tiles[list->n] = (gpu_soap_tile){matrix, task, row, column};
+            list->n++;
+        }
+}
+
+static void add_side(tile_list *list, int matrix, enum gpu_soap_task task, const soap_side *side)
+{
+    if (side->at < 0) return;
+    if (task == GPU_SOAP_LEFT_BASIS || task == GPU_SOAP_RIGHT_BASIS)
+        add_tiles(list, matrix, task, 1, 1);
+    else
+        add_tiles(list, matrix, task, side->n, side->n);
+}
+
+static void add_kernel(tile_list *list, int kernel, int matrix, const soap_matrix *q)
+{
+    const int rows = q->n_rows, columns = q->n_columns;
+    const bool left = q->left.at >= 0;
+    switch (kernel) {
+    case GPU_SOAP_ROTATE:
+        if (left) add_tiles(list, matrix, GPU_SOAP_LEFT_GRADIENT, rows, columns);
+        if (left) add_tiles(list, matrix, GPU_SOAP_LEFT_MOMENTUM, rows, columns);
+        add_side(list, matrix, GPU_SOAP_LEFT_COVARIANCE, &q->left);
+        add_side(list, matrix, GPU_SOAP_RIGHT_COVARIANCE, &q->right);
+        break;
+    case GPU_SOAP_SCALE: add_tiles(list, matrix, GPU_SOAP_DIVIDE, rows, columns); break;
+    case GPU_SOAP_RETURN:
+        if (left) add_tiles(list, matrix, GPU_SOAP_BACK, rows, columns);
+        break;
+    case GPU_SOAP_MOVE: add_tiles(list, matrix, GPU_SOAP_WEIGHTS, rows, columns); break;
+    case GPU_SOAP_GROW:
+        add_side(list, matrix, GPU_SOAP_LEFT_NEXT, &q->left);
+        add_side(list, matrix, GPU_SOAP_RIGHT_NEXT, &q->right);
+        break;
+    default:
+        add_side(list, matrix, GPU_SOAP_LEFT_BASIS, &q->left);
+        add_side(list, matrix, GPU_SOAP_RIGHT_BASIS, &q->right);
+        break;
+    }
+}
+
+static int list_tiles(const soap_plan *plan, gpu_soap_tile *tiles, gpu_soap *soap)
+{
+    tile_list list = {.tiles = tiles};
+    for (int kernel = 0; kernel < GPU_SOAP_KERNELS; kernel++) {
+        soap->first[kernel] = list.n;
+        for (int k = 0; k < plan->n_matrices; k++) add_kernel(&list, kernel, k, &plan->matrices[k]);
+    }
+    return soap->first[GPU_SOAP_KERNELS] = list.n;
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------------------
+
+// Places in one block of device memory; base NULL: counts its bytes.
+typedef struct places {
+    char *base;
+    size_t at;
+} places;
+
+static void *place(places *p, size_t bytes)
+{
+    void *there = p->base ? p->base + p->at : NULL;
+    p->at = (p->at + bytes + 255) / 256 * 256;
+    return there;
+}
+
+static gpu_soap_side place_side(places *p, const soap_side *from, float *state)
+{
+    const size_t n = (size_t)from->n * (size_t)from->ld;
+    gpu_soap_side side = {.n = from->n, .ld = from->ld};
+    if (from->at < 0) return side;
+    side.next = place(p, sizeof(float) * n);
+    side.covariance = state ? state + from->at : NULL;
+    side.basis = state ? side.covariance + n : NULL;
+    return side;
+}
+
+// `matrices` and, where base is given, all their arrays. Weights begin at place[tensor] on the device.
+static size_t place_all(painn_trainer *t, const soap_plan *plan, int n_tiles, char *base, gpu_soap_matrix *matrices)
+{
+    places p = {.base = base};
+    t->soap.matrices = place(&p, sizeof *matrices * (size_t)plan->n_matrices);
+    t->soap.tiles = place(&p, sizeof *t->soap.tiles * (size_t)n_tiles);
+    t->optimizer.scale = place(&p, sizeof *t->optimizer.scale);
+    t->soap_state = place(&p, sizeof *t->soap_state * (size_t)plan->n_state);
+    for (int k = 0; k < t->backend.layout.n_tensors; k++) {
+        if (plan->of_tensor[k] < 0) continue;
+        const soap_matrix *from = &plan->matrices[plan->of_tensor[k]];
+        gpu_soap_matrix *to = &matrices[plan->of_tensor[k]];
+        const size_t bytes = sizeof(float) * (size_t)from->n_rows * (size_t)from->n_columns;
+        *to = (gpu_soap_matrix){.offset = t->place[k], .n_rows = from->n_rows, .n_columns = from->n_columns};
+        to->step = place(&p, bytes);
+        if (from->left.at >= 0) {
+            to->gradient = place(&p, bytes);
+            to->momentum = place(&p, bytes);
+            to->moved = place(&p, bytes);
+        }
+        to->left = place_side(&p, &from->left, t->soap_state);
+        to->right = place_side(&p, &from->right, t->soap_state);
+    }
+    return p.at;
+}
+
+mlff_status painn_soap_create(painn_trainer *t, const soap_plan *plan, const double *state)
+{
+    mlff_status status = MLFF_OK;
+    const int n_tiles = list_tiles(plan, NULL, &t->soap);
+    gpu_soap_tile *tiles = malloc(sizeof *tiles * (size_t)n_tiles);
+    gpu_soap_matrix *matrices = malloc(sizeof *matrices * (size_t)plan->n_matrices);
+    if (!tiles || !matrices) PLUGIN_TRY(host.fail(MLFF_ERR_MEMORY, "out of memory: SOAP"));
+    list_tiles(plan, tiles, &t->soap);
+    PLUGIN_TRY(cuda_allocate(t->device, place_all(t, plan, n_tiles, NULL, matrices), "SOAP", &t->soap_block));
+    place_all(t, plan, n_tiles, t->soap_block, matrices);
+    CUDA_TRY(cuda_copy((void *)(uintptr_t)t->soap.tiles, tiles, sizeof *tiles * (size_t)n_tiles, cudaMemcpyHostToDevice),
+             "copying SOAP's matrices to the GPU");
+    CUDA_TRY(cuda_copy((void *)(uintptr_t)t->soap.matrices, matrices, sizeof *matrices * (size_t)plan->n_matrices,
+                       cudaMemcpyHostToDevice),
+             "copying SOAP's matrices to the GPU");
+    t->backend.n_soap_values = plan->n_state;
+    PLUGIN_TRY(painn_soap_set(t, state));
+done:
+    free(tiles);
+    free(matrices);
+    return status;
+}
+
+mlff_status painn_soap_get(painn_trainer *t, double *values_out)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = (size_t)t->backend.n_soap_values;
+    float *staged = malloc(sizeof *staged * (n + 1));
+    if (!staged) return host.fail(MLFF_ERR_MEMORY, "out of memory: SOAP");
+    CUDA_TRY(cuda_copy(staged, t->soap_state, sizeof *staged * n, cudaMemcpyDeviceToHost), "copying SOAP's state from the GPU");
+    for (size_t k = 0; k < n; k++) values_out[k] = (double)staged[k];
+done:
+    free(staged);
+    return status;
+}
+
+mlff_status painn_soap_set(painn_trainer *t, const double *values)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = (size_t)t->backend.n_soap_values;
+    float *staged = malloc(sizeof *staged * (n + 1));
+    if (!staged) return host.fail(MLFF_ERR_MEMORY, "out of memory: SOAP");
+    for (size_t k = 0; k < n; k++) staged[k] = (float)values[k];
+    CUDA_TRY(cuda_copy(t->soap_state, staged, sizeof *staged * n, cudaMemcpyHostToDevice), "copying SOAP's state to the GPU");
+done:
+    free(staged);
+    return status;
+}
