@@ -10,13 +10,16 @@
 extern "C" {
 #endif
 
-enum { GPU_SOAP_TILE = 64, GPU_SOAP_MAX_SIDE = 128 };
+/* Rows and columns of a tile. Tiles of 64 are no faster, of large matrices too. */
+enum { GPU_SOAP_TILE = 32, GPU_SOAP_MAX_SIDE = 128, GPU_SOAP_MAX_INNER = 128 };
 
 /* One side of a matrix: n rows of ld floats each. All NULL: its basis is the identity. */
 typedef struct gpu_soap_side {
     int32_t n, ld;
+    int32_t n_samples; /* parts of G Gᵀ or Gᵀ G, each over GPU_SOAP_MAX_INNER columns or rows of G, or fewer */
     float *covariance, *basis;
-    float *next; /* the basis before it is made orthonormal */
+    float *sample; /* [n_samples][n][ld] of this step */
+    float *next;   /* the basis before it is made orthonormal */
 } gpu_soap_side;
 
 /* Arrays of n_rows × n_columns floats, row-major. */
@@ -29,36 +32,41 @@ typedef struct gpu_soap_matrix {
     float *moved;               /* Q_L step; NULL without Q_L */
 } gpu_soap_matrix;
 
-/* What a block computes of a matrix; tasks of one kernel are contiguous. */
+/* Kernels of a step, in this order; the last two update the bases. */
+enum { GPU_SOAP_ROTATE, GPU_SOAP_SCALE, GPU_SOAP_RETURN, GPU_SOAP_MOVE, GPU_SOAP_GROW, GPU_SOAP_TURN, GPU_SOAP_KERNELS };
+
+/* What a block computes, of the result's elements from (row, column) on; kernel by kernel. */
 enum gpu_soap_task {
-    GPU_SOAP_LEFT_GRADIENT, /* Q_Lᵀ G */
+    GPU_SOAP_LEFT_GRADIENT, /* rotate: Q_Lᵀ G */
     GPU_SOAP_LEFT_MOMENTUM, /* Q_Lᵀ M */
-    GPU_SOAP_LEFT_COVARIANCE,
+    GPU_SOAP_LEFT_SAMPLE,   /* one of G Gᵀ */
+    GPU_SOAP_RIGHT_SAMPLE,
+    GPU_SOAP_STEP,            /* scale: Q_R, V, the step in the bases */
+    GPU_SOAP_LEFT_COVARIANCE, /* and what the samples add to the covariances */
     GPU_SOAP_RIGHT_COVARIANCE,
-    GPU_SOAP_DIVIDE,     /* Q_R; V; the step in the bases */
-    GPU_SOAP_BACK,       /* Q_L step */
-    GPU_SOAP_WEIGHTS,    /* Q_Rᵀ; the weights and their average */
-    GPU_SOAP_LEFT_NEXT,  /* C Q_L */
-    GPU_SOAP_RIGHT_NEXT, /* C Q_R */
-    GPU_SOAP_LEFT_BASIS, /* orthonormalized */
+    GPU_SOAP_BACK,      /* return: Q_L step */
+    GPU_SOAP_WEIGHTS,   /* move: Q_Rᵀ, the weights and their average */
+    GPU_SOAP_LEFT_NEXT, /* grow: C Q */
+    GPU_SOAP_RIGHT_NEXT,
+    GPU_SOAP_LEFT_BASIS, /* turn: orthonormalized */
     GPU_SOAP_RIGHT_BASIS,
 };
 typedef struct gpu_soap_tile {
-    int32_t matrix, task, row, column; /* of the first element */
+    int32_t matrix, task, row, column, sample;
 } gpu_soap_tile;
-
-/* Kernels of a step, in this order; the last two update bases. */
-enum { GPU_SOAP_ROTATE, GPU_SOAP_SCALE, GPU_SOAP_RETURN, GPU_SOAP_MOVE, GPU_SOAP_GROW, GPU_SOAP_TURN, GPU_SOAP_KERNELS };
 
 typedef struct gpu_soap {
     const gpu_soap_matrix *matrices; /* device */
     const gpu_soap_tile *tiles;      /* device; those of kernel k from first[k] to first[k + 1] - 1 */
     int32_t first[GPU_SOAP_KERNELS + 1];
+    int32_t largest_side; /* that has a basis */
 } gpu_soap;
 
-/* After gpu_launch_update of this step, which has the momentum of these weights. `refresh`: bases are updated. Returns a
- * cudaError_t. */
-int gpu_launch_soap(const gpu_optimizer *optimizer, const gpu_soap *soap, int refresh, int overlap, void *stream);
+/* Both return a cudaError_t. After gpu_launch_update of this step, which has the momentum of these weights. */
+int gpu_launch_soap(const gpu_optimizer *optimizer, const gpu_soap *soap, int overlap, void *stream);
+/* The bases by the covariances of the last step: any time between its gpu_launch_soap and the next gpu_launch_update, so that it can
+ * run beside the next gradient. */
+int gpu_launch_soap_bases(const gpu_optimizer *optimizer, const gpu_soap *soap, void *stream);
 
 #ifdef __cplusplus
 }

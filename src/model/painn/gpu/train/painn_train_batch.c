@@ -111,11 +111,23 @@ done:
     return status;
 }
 
-mlff_status painn_train_update(const painn_trainer *t, const gpu_optimizer *optimizer, bool refresh, int overlap)
+mlff_status painn_train_update(const painn_trainer *t, const gpu_optimizer *optimizer, int first_overlap, int overlap)
 {
     mlff_status status = MLFF_OK;
-    CUDA_TRY(gpu_launch_update(optimizer, overlap, t->stream), "launching the update");
-    if (t->soap.tiles) CUDA_TRY(gpu_launch_soap(optimizer, &t->soap, refresh, overlap, t->stream), "launching the update");
+    CUDA_TRY(gpu_launch_update(optimizer, first_overlap, t->stream), "launching the update");
+    if (t->soap.tiles) CUDA_TRY(gpu_launch_soap(optimizer, &t->soap, overlap, t->stream), "launching the update");
+done:
+    return status;
+}
+
+// SOAP's bases on a stream of their own: some blocks of a long chain of steps, beside the gradient's many short kernels.
+static mlff_status enqueue_bases(painn_trainer *t, const gpu_optimizer *optimizer)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(cudaEventRecord(t->bases_begin, t->stream), "forking");
+    CUDA_TRY(cudaStreamWaitEvent(t->bases, t->bases_begin, 0), "forking");
+    CUDA_TRY(gpu_launch_soap_bases(optimizer, &t->soap, t->bases), "launching the update");
+    CUDA_TRY(cudaEventRecord(t->bases_end, t->bases), "joining");
 done:
     return status;
 }
@@ -126,6 +138,8 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *branch, con
     mlff_status status = MLFF_OK;
     painn_train_plan joined = *plan;
     if (plan->n_branches > 1) joined.overlap &= ~GPU_TRAIN_OVERLAP;
+    const bool of_bases = pass == PAINN_STEP_OF_BASES;
+    if (of_bases) PLUGIN_TRY(enqueue_bases(t, optimizer));
     CUDA_TRY(painn_train_launch_begin(branch, plan, t->stream), "launching a batch");
     PLUGIN_TRY(enqueue_branches(t, branch, plan, pass));
     if (pass == PAINN_ERRORS) {
@@ -135,8 +149,10 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *branch, con
         goto done;
     }
     CUDA_TRY(gpu_launch_gradient_sums(optimizer, joined.overlap, t->stream), "launching gradient sums");
-    if (pass == PAINN_STEP || pass == PAINN_STEP_OF_BASES)
-        PLUGIN_TRY(painn_train_update(t, optimizer, pass == PAINN_STEP_OF_BASES, plan->overlap));
+    if (of_bases) CUDA_TRY(cudaStreamWaitEvent(t->stream, t->bases_end, 0), "joining");
+    if (of_bases || pass == PAINN_STEP)
+        PLUGIN_TRY(
+            painn_train_update(t, optimizer, of_bases ? plan->overlap & ~GPU_TRAIN_OVERLAP : plan->overlap, plan->overlap));
 done:
     return status;
 }

@@ -57,6 +57,8 @@ static mlff_status get(train_backend *backend, enum train_vector which, double *
     mlff_status status = MLFF_OK;
     painn_trainer *t = (painn_trainer *)backend;
     if (which != TRAIN_SOAP) return read_vector(t, t->vector[which], values_out);
+    PLUGIN_TRY(cuda_use(t->device));
+    PLUGIN_TRY(painn_soap_finish(t));
     PLUGIN_TRY(wait(t));
     PLUGIN_TRY(painn_soap_get(t, values_out));
 done:
@@ -70,6 +72,7 @@ static mlff_status set(train_backend *backend, enum train_vector which, const do
     if (which != TRAIN_SOAP) return write_vector(t, t->vector[which], values);
     PLUGIN_TRY(wait(t));
     PLUGIN_TRY(painn_soap_set(t, values));
+    t->bases_due = false;
 done:
     return status;
 }
@@ -105,8 +108,8 @@ static mlff_status step(train_backend *backend, const int32_t *frames, int n_fra
     PLUGIN_TRY(painn_train_count(&t->training, frames, n_frames, &call));
     painn_train_set_loss(&call, loss);
     painn_train_set_update(&call, update);
-    const bool refresh = t->soap.tiles && update->soap_refresh;
-    PLUGIN_TRY(painn_train_submit(t, &t->training, frames, &call, refresh ? PAINN_STEP_OF_BASES : PAINN_STEP));
+    PLUGIN_TRY(painn_train_submit(t, &t->training, frames, &call, t->bases_due ? PAINN_STEP_OF_BASES : PAINN_STEP));
+    t->bases_due = t->soap.tiles && update->soap_refresh;
 done:
     return painn_train_recover(t, status);
 }
@@ -250,6 +253,9 @@ static void destroy(train_backend *backend)
         if (t->side[k]) cudaStreamDestroy(t->side[k]);
     }
     if (t->forked) cudaEventDestroy(t->forked);
+    if (t->bases_begin) cudaEventDestroy(t->bases_begin);
+    if (t->bases_end) cudaEventDestroy(t->bases_end);
+    if (t->bases) cudaStreamDestroy(t->bases);
     if (t->stream) cudaStreamDestroy(t->stream);
     if (t->slots) cudaFreeHost(t->slots);
     cudaGetLastError();
@@ -385,6 +391,9 @@ static mlff_status open_device(painn_trainer *t, const device_trainee *trainee, 
     CUDA_TRY(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking), "making a stream");
     for (int k = 0; k < 2; k++) CUDA_TRY(cudaEventCreateWithFlags(&t->half_done[k], cudaEventDisableTiming), "making an event");
     CUDA_TRY(cudaEventCreateWithFlags(&t->forked, cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaStreamCreateWithFlags(&t->bases, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaEventCreateWithFlags(&t->bases_begin, cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&t->bases_end, cudaEventDisableTiming), "making an event");
     for (int k = 0; k < GPU_TRAIN_BRANCHES - 1; k++) {
         CUDA_TRY(cudaStreamCreateWithFlags(&t->side[k], cudaStreamNonBlocking), "making a stream");
         CUDA_TRY(cudaEventCreateWithFlags(&t->joined[k], cudaEventDisableTiming), "making an event");

@@ -57,6 +57,9 @@ typedef struct painn_trainer {
     gpu_soap soap;     /* without tiles: the optimizer is AdamW */
     void *soap_block;  /* device */
     float *soap_state; /* device [backend.n_soap_values] */
+    bool bases_due;    /* of the last step: the next one updates them beside its gradient, or painn_soap_finish */
+    cudaStream_t bases;
+    cudaEvent_t bases_begin, bases_end;
     gpu_train_sums *evaluation_sums;
     painn_train_elements *element_sums; /* of evaluations */
     int32_t *element_of;                /* device [n_species] */
@@ -75,7 +78,7 @@ void painn_trainer_forget_graphs(painn_trainer *trainer);
 /* ---- batches */
 
 /* What is done with a batch: errors of the averaged weights; the gradient; the gradient as a share of a larger batch, by a graph; a
- * step, by a graph; a step that updates SOAP's bases too. */
+ * step, by a graph; a step that first updates SOAP's bases by the covariances of the one before. */
 enum { PAINN_ERRORS, PAINN_GRADIENT, PAINN_SHARE, PAINN_STEP, PAINN_STEP_OF_BASES };
 
 /* The counts of a batch, of which the loss is a mean. Fails with MLFF_ERR_LIMIT. */
@@ -89,15 +92,17 @@ mlff_status painn_train_submit(painn_trainer *trainer, const painn_gpu_set *set,
                                const gpu_train_call *call, int pass);
 mlff_status painn_train_recover(painn_trainer *trainer, mlff_status status);
 
-/* The kernels from the gradient's sums and squares to new weights. `overlap` as painn_train_plan. */
-mlff_status painn_train_update(const painn_trainer *trainer, const gpu_optimizer *optimizer, bool refresh, int overlap);
+/* The kernels from the gradient's sums and squares to new weights. `overlap` as painn_train_plan, of the first kernel and of others. */
+mlff_status painn_train_update(const painn_trainer *trainer, const gpu_optimizer *optimizer, int first_overlap, int overlap);
 
 /* ---- SOAP */
 
 struct soap_plan; /* model/training/soap.h */
 /* Its matrices and first state[plan->n_state] on the device. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
 mlff_status painn_soap_create(painn_trainer *trainer, const struct soap_plan *plan, const double *state);
-/* The state, backend.n_soap_values numbers; no step may be running. */
+/* Launches the update of the bases if it is due. */
+mlff_status painn_soap_finish(painn_trainer *trainer);
+/* The state, backend.n_soap_values numbers; no step may be running, no update due. */
 mlff_status painn_soap_get(painn_trainer *trainer, double *values_out);
 mlff_status painn_soap_set(painn_trainer *trainer, const double *values);
 

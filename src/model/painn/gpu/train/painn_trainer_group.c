@@ -68,7 +68,9 @@ static mlff_status step(train_backend *backend, const int32_t *frames, int n_fra
         painn_trainer *t = g->member[k];
         PLUGIN_TRY(cuda_use(t->device));
         CUDA_TRY(gpu_launch_squares(&t->optimizer, 0, t->stream), "launching the update"); // not before NCCL's kernel has ended
-        PLUGIN_TRY(painn_train_update(t, &t->optimizer, update->soap_refresh, t->overlap));
+        PLUGIN_TRY(painn_train_update(t, &t->optimizer, t->overlap, t->overlap));
+        t->bases_due = t->soap.tiles && update->soap_refresh;
+        PLUGIN_TRY(painn_soap_finish(t));
     }
 done:
     return recover(g, status);

@@ -15,47 +15,47 @@ typedef struct tile_list {
     int n;
 } tile_list;
 
-static void add_tiles(tile_list *list, int matrix, enum gpu_soap_task task, int n_rows, int n_columns)
+// n_samples 0: none is meant.
+static void add_tiles(tile_list *list, int matrix, enum gpu_soap_task task, int n_rows, int n_columns, int n_samples)
 {
-    for (int row = 0; row < n_rows; row += GPU_SOAP_TILE)
-        for (int column = 0; column < n_columns; column += GPU_SOAP_TILE) {
-            if (list->tiles) list->tiles[list->n] = (gpu_soap_tile){matrix, task, row, column};
-            list->n++;
-        }
+    for (int sample = 0; sample == 0 || sample < n_samples; sample++)
+        for (int row = 0; row < n_rows; row += GPU_SOAP_TILE)
+            for (int column = 0; column < n_columns; column += GPU_SOAP_TILE) {
+                if (list->tiles) list->tiles[list->n] = (gpu_soap_tile){matrix, task, row, column, sample};
+                list->n++;
+            }
 }
 
-static void add_side(tile_list *list, int matrix, enum gpu_soap_task task, const soap_side *side)
+static int samples_of(int n_inner)
 {
-    if (side->at < 0) return;
-    if (task == GPU_SOAP_LEFT_BASIS || task == GPU_SOAP_RIGHT_BASIS)
-        add_tiles(list, matrix, task, 1, 1);
-    else
-        add_tiles(list, matrix, task, side->n, side->n);
+    return (n_inner + GPU_SOAP_MAX_INNER - 1) / GPU_SOAP_MAX_INNER;
 }
 
 static void add_kernel(tile_list *list, int kernel, int matrix, const soap_matrix *q)
 {
     const int rows = q->n_rows, columns = q->n_columns;
-    const bool left = q->left.at >= 0;
+    const int left = q->left.at >= 0 ? rows : 0, right = q->right.at >= 0 ? columns : 0; // sides that have a basis
     switch (kernel) {
     case GPU_SOAP_ROTATE:
-        if (left) add_tiles(list, matrix, GPU_SOAP_LEFT_GRADIENT, rows, columns);
-        if (left) add_tiles(list, matrix, GPU_SOAP_LEFT_MOMENTUM, rows, columns);
-        add_side(list, matrix, GPU_SOAP_LEFT_COVARIANCE, &q->left);
-        add_side(list, matrix, GPU_SOAP_RIGHT_COVARIANCE, &q->right);
+        add_tiles(list, matrix, GPU_SOAP_LEFT_GRADIENT, left, columns, 0);
+        add_tiles(list, matrix, GPU_SOAP_LEFT_MOMENTUM, left, columns, 0);
+        add_tiles(list, matrix, GPU_SOAP_LEFT_SAMPLE, left, left, samples_of(columns));
+        add_tiles(list, matrix, GPU_SOAP_RIGHT_SAMPLE, right, right, samples_of(rows));
         break;
-    case GPU_SOAP_SCALE: add_tiles(list, matrix, GPU_SOAP_DIVIDE, rows, columns); break;
-    case GPU_SOAP_RETURN:
-        if (left) add_tiles(list, matrix, GPU_SOAP_BACK, rows, columns);
+    case GPU_SOAP_SCALE:
+        add_tiles(list, matrix, GPU_SOAP_STEP, rows, columns, 0);
+        add_tiles(list, matrix, GPU_SOAP_LEFT_COVARIANCE, left, left, 0);
+        add_tiles(list, matrix, GPU_SOAP_RIGHT_COVARIANCE, right, right, 0);
         break;
-    case GPU_SOAP_MOVE: add_tiles(list, matrix, GPU_SOAP_WEIGHTS, rows, columns); break;
+    case GPU_SOAP_RETURN: add_tiles(list, matrix, GPU_SOAP_BACK, left, columns, 0); break;
+    case GPU_SOAP_MOVE: add_tiles(list, matrix, GPU_SOAP_WEIGHTS, rows, columns, 0); break;
     case GPU_SOAP_GROW:
-        add_side(list, matrix, GPU_SOAP_LEFT_NEXT, &q->left);
-        add_side(list, matrix, GPU_SOAP_RIGHT_NEXT, &q->right);
+        add_tiles(list, matrix, GPU_SOAP_LEFT_NEXT, left, left, 0);
+        add_tiles(list, matrix, GPU_SOAP_RIGHT_NEXT, right, right, 0);
         break;
-    default:
-        add_side(list, matrix, GPU_SOAP_LEFT_BASIS, &q->left);
-        add_side(list, matrix, GPU_SOAP_RIGHT_BASIS, &q->right);
+    default: // a block for each side
+        add_tiles(list, matrix, GPU_SOAP_LEFT_BASIS, left > 0, left > 0, 0);
+        add_tiles(list, matrix, GPU_SOAP_RIGHT_BASIS, right > 0, right > 0, 0);
         break;
     }
 }
@@ -68,6 +68,17 @@ static int list_tiles(const soap_plan *plan, gpu_soap_tile *tiles, gpu_soap *soa
         for (int k = 0; k < plan->n_matrices; k++) add_kernel(&list, kernel, k, &plan->matrices[k]);
     }
     return soap->first[GPU_SOAP_KERNELS] = list.n;
+}
+
+static int largest_side(const soap_plan *plan)
+{
+    int largest = 0;
+    for (int k = 0; k < plan->n_matrices; k++) {
+        const soap_side *sides[] = {&plan->matrices[k].left, &plan->matrices[k].right};
+        for (int s = 0; s < 2; s++)
+            if (sides[s]->at >= 0 && sides[s]->n > largest) largest = sides[s]->n;
+    }
+    return largest;
 }
 
 // ---- memory --------------------------------------------------------------------------------------------------------------------
@@ -85,11 +96,13 @@ static void *place(places *p, size_t bytes)
     return there;
 }
 
-static gpu_soap_side place_side(places *p, const soap_side *from, float *state)
+// `other`: length of the other side, which its samples are sums over.
+static gpu_soap_side place_side(places *p, const soap_side *from, int other, float *state)
 {
     const size_t n = (size_t)from->n * (size_t)from->ld;
-    gpu_soap_side side = {.n = from->n, .ld = from->ld};
+    gpu_soap_side side = {.n = from->n, .ld = from->ld, .n_samples = samples_of(other)};
     if (from->at < 0) return side;
+    side.sample = place(p, sizeof(float) * n * (size_t)side.n_samples);
     side.next = place(p, sizeof(float) * n);
     side.covariance = state ? state + from->at : NULL;
     side.basis = state ? side.covariance + n : NULL;
@@ -116,8 +129,8 @@ static size_t place_all(painn_trainer *t, const soap_plan *plan, int n_tiles, ch
             to->momentum = place(&p, bytes);
             to->moved = place(&p, bytes);
         }
-        to->left = place_side(&p, &from->left, t->soap_state);
-        to->right = place_side(&p, &from->right, t->soap_state);
+        to->left = place_side(&p, &from->left, from->n_columns, t->soap_state);
+        to->right = place_side(&p, &from->right, from->n_rows, t->soap_state);
     }
     return p.at;
 }
@@ -125,6 +138,7 @@ static size_t place_all(painn_trainer *t, const soap_plan *plan, int n_tiles, ch
 mlff_status painn_soap_create(painn_trainer *t, const soap_plan *plan, const double *state)
 {
     mlff_status status = MLFF_OK;
+    t->soap.largest_side = largest_side(plan);
     const int n_tiles = list_tiles(plan, NULL, &t->soap);
     gpu_soap_tile *tiles = malloc(sizeof *tiles * (size_t)n_tiles);
     gpu_soap_matrix *matrices = malloc(sizeof *matrices * (size_t)plan->n_matrices);
@@ -142,6 +156,16 @@ mlff_status painn_soap_create(painn_trainer *t, const soap_plan *plan, const dou
 done:
     free(tiles);
     free(matrices);
+    return status;
+}
+
+mlff_status painn_soap_finish(painn_trainer *t)
+{
+    mlff_status status = MLFF_OK;
+    if (!t->bases_due) return MLFF_OK;
+    t->bases_due = false;
+    CUDA_TRY(gpu_launch_soap_bases(&t->optimizer, &t->soap, t->stream), "launching the update");
+done:
     return status;
 }
 
