@@ -300,7 +300,7 @@ static __global__ void __launch_bounds__(THREADS, 4) soap_grow(gpu_optimizer o, 
 }
 
 // Modified Gram-Schmidt of the columns of a square, twice. A thread has ROWS elements of a column, eight neighboring threads the
-// column. The column whose turn it is goes, normalized, through shared memory, in turns of two places, so that one barrier a column
+// column. The column whose turn it is goes, normalized, through one of two places in shared memory, so that one barrier a column
 // suffices: what a step waits for is the next column, its dot product, its norm.
 enum { GROUPS = 8 };
 

@@ -73,14 +73,14 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
 mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out)
 {
     static const struct {
-        const char *name;
+        const char *name, *optimizer;
         int n_structures, n_rounds, n_features, n_layers, hot_runs;
         int64_t n_steps;
         double learning_rate, huber_forces, nve_ps, hot_ps, compare_ps, max_force_error;
-    } presets[] = {{"demo", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1},
-                   {"quick", 2000, 0, 64, 2, 2, 40000, 5e-3, 0.1, 10, 20, 0, 0.06},
-                   {"standard", 8000, 2, 64, 2, 3, 200000, 4e-3, 0.03, 20, 50, 20, 0.03},
-                   {"thorough", 30000, 4, 128, 3, 3, 600000, 2e-3, 0.03, 50, 300, 60, 0.02}};
+    } presets[] = {{"demo", "adamw", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1},
+                   {"quick", "adamw", 2000, 0, 64, 2, 2, 40000, 5e-3, 0.1, 10, 20, 0, 0.06},
+                   {"standard", "soap", 8000, 2, 64, 2, 3, 200000, 2e-3, 0.03, 20, 50, 20, 0.03},
+                   {"thorough", "soap", 30000, 4, 128, 3, 3, 600000, 1e-3, 0.03, 50, 300, 60, 0.02}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
         if (strcmp(presets[k].name, name) != 0) continue;
         *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
@@ -98,7 +98,7 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .batch_size = 8,
                                             .learning_rate = presets[k].learning_rate,
                                             .huber_forces = presets[k].huber_forces,
-                                            .optimizer = "adamw",
+                                            .optimizer = presets[k].optimizer,
                                             .nearer = 0.03,
                                             .n_steps = presets[k].n_steps,
                                             .nve_ps = presets[k].nve_ps,
