@@ -274,7 +274,9 @@ int64_t causes_period(const unsigned char *hits, int64_t n);
 
 /* tail.c: causes in words. */
 #define CROWDED 0.05 /* of all time waiting for a CPU: times then say little about the force field */
-extern const char *const profile_cause_names[N_CAUSES];
+extern const char *const profile_cause_names[N_CAUSES]; /* in JSON */
+/* The name as reports have it: it does not promise more than was measured. */
+const char *tail_cause_words(int cause);
 double tail_excess_ms(const profile_tail *tail);
 /* Causes by their share of the excess, largest first, into order; the number of those that occur. With `named`, those alone that
  * are worth a name: not UNKNOWN_CAUSE, and of a weight that chance does not give. */

@@ -118,7 +118,8 @@ static bool threads_had_core(const analysis *a, const float *parts, double step_
     return wait > 0.0 && others_ran(a, parts, step_ns) > THREADS_LEAST * wait;
 }
 
-// Time in which the thread neither ran nor waited for a CPU.
+// Time in which the thread neither ran nor waited for a CPU. How long files, child processes and loaded code took is not measured:
+// their causes say so in words.
 static void divide_blocked(const analysis *a, double step_ns, const float *parts, uint32_t tags, double off, float *excess)
 {
     bool gpu = strncmp(a->profile->device, "cuda", 4) == 0;
@@ -131,6 +132,7 @@ static void divide_blocked(const analysis *a, double step_ns, const float *parts
     if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &off, off);
     if (gpu) take(excess, CAUSE_DEVICE_BUSY, &off, beyond(a, parts, PART_DEVICE));
     if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &off, isnan(parts[PART_QUEUE]) ? off : beyond(a, parts, PART_QUEUE));
+    if (isnan(parts[PART_WAIT])) take(excess, UNKNOWN_CAUSE, &off, off); // it may have waited for a CPU
     bool threads = a->threads_waited || others > THREADS_LEAST * off;
     take(excess, threads ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
 }
@@ -249,8 +251,8 @@ static mlff_status find_every_step(profile_tail *tail, const double *times_ms, c
     for (int64_t i = 0; parts && i < n; i++) {
         const float *p = parts + i * N_PARTS;
         const double ns = times_ms[i] * 1e6;
-        if (isnan(p[PART_CPU]) || !(ns > 0.0)) continue;
-        const double off = ns - p[PART_CPU] - fmax(p[PART_WAIT], 0.0) - fmax(p[PART_TAKEN], 0.0);
+        if (isnan(p[PART_CPU]) || isnan(p[PART_WAIT]) || !(ns > 0.0)) continue;
+        const double off = ns - p[PART_CPU] - p[PART_WAIT] - fmax(p[PART_TAKEN], 0.0);
         values[known++] = fmax(off, 0.0) / ns;
     }
     if (known == n) tail->off_share = statistics_median(values, n);

@@ -31,13 +31,14 @@ bool every_step_text(const mlff_profile *profile, char *text, size_t text_bytes)
     base_text all = {0};
     char steps[64];
     text[0] = 0;
-    if (profile->stages_measured || isnan(tail->off_share)) return false;
+    if (profile->stages_measured) return false;
     const bool child = usual(profile, TAG_CHILD, steps);
     if (child) base_text_add(&all, "%sa child process ended %s", before(&all), steps);
     const bool files = usual(profile, TAG_FILES, steps);
     if (files) base_text_add(&all, "%sfiles, pipes or sockets were read or written %s", before(&all), steps);
     const bool gpu = strncmp(profile->device, "cuda", 4) == 0; // that a host waits for its GPU is no finding
-    const bool off = tail->off_share >= OFF_LEAST && !gpu, team = tail->team_cores >= TEAM_LEAST * tail->off_share;
+    const bool off = tail->off_share >= OFF_LEAST && !gpu /* false for NaN */,
+               team = tail->team_cores >= TEAM_LEAST * tail->off_share;
     if (off) {
         char threads[128] = "";
         if (team)

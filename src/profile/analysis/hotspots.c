@@ -265,11 +265,15 @@ static const char *const tail_advice[N_CAUSES] = {
     [CAUSE_CPU_WAIT] = "Other programs, or more threads than cores, took the processor: use fewer threads or an idle machine",
     [CAUSE_FAULTS] = "Memory is touched for the first time in the steps: reuse buffers instead of allocating new ones",
     [CAUSE_CLOCK] = "The processor's clock fell: look at its governor, its temperature and its power limit",
-    [CAUSE_FILES] = "Files are read or written in the steps: write less often, or from another thread",
+    [CAUSE_FILES] =
+        "These steps also read or wrote files, pipes or sockets; how long that took was not measured. Look there first: "
+        "read and write less often, or from another thread",
     [CAUSE_COMPILED] =
-        "Code is compiled or loaded in the steps: warm up with every shape that the run will have, or fix the shapes",
+        "These steps also loaded code, as a compiler does; how long that took was not measured. Look there first: warm up with "
+        "every shape that the run will have, or fix the shapes",
     [CAUSE_ALLOCATED] = "The force field allocates in its steps: let it reuse its buffers",
-    [CAUSE_CHILD] = "Steps start other programs and wait for them: do that outside of the steps",
+    [CAUSE_CHILD] = "Other programs that this process started ended in these steps; how long the steps waited for them was not "
+                    "measured. Look there first: start them outside of the steps",
     [CAUSE_PAUSE] = "Python's garbage collector runs in the steps: create fewer objects, or call gc.freeze() after the setup",
     [CAUSE_THREADS] = "Steps wait while other threads of this process run: look at locks (in Python the global interpreter lock)",
     [CAUSE_BLOCKED] =

@@ -18,6 +18,16 @@ const char *const profile_cause_names[N_CAUSES] = {
     "compilation",       "allocation",    "child process",     "garbage collection", "other threads", "sleep, lock or device",
     "extra computation", "GPU busy",      "GPU queue",         "calls of the GPU",   "unknown"};
 
+// What else such a step did meanwhile is not told from it.
+static const char *const words[N_CAUSES] = {[CAUSE_FILES] = "file I/O or other waits",
+                                            [CAUSE_COMPILED] = "compilation or other work",
+                                            [CAUSE_CHILD] = "child process or other work"};
+
+const char *tail_cause_words(int cause)
+{
+    return words[cause] ? words[cause] : profile_cause_names[cause];
+}
+
 double tail_excess_ms(const profile_tail *tail)
 {
     double sum = 0.0;
@@ -50,7 +60,7 @@ void tail_cause_text(const profile_tail *tail, int cause, char *text, size_t tex
     long long n = tail->n_by_cause[cause];
     if (tail->period[cause] > 0)
         snprintf(period, sizeof period, ", every %lld step%s", (long long)tail->period[cause], base_plural(tail->period[cause]));
-    base_format(text, text_bytes, "%s %.0f %% (+%s in %s%lld step%s%s)", profile_cause_names[cause],
+    base_format(text, text_bytes, "%s %.0f %% (+%s in %s%lld step%s%s)", tail_cause_words(cause),
                 100.0 * tail->excess_ms[cause] / fmax(tail_excess_ms(tail), 1e-12), PROFILE_TIME(tail->each_ms[cause]),
                 n == 1 ? "" : "each of ", n, base_plural(n), period);
 }

@@ -259,6 +259,7 @@ uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS])
     process_watch_seen seen;
     process_watch_read(&r->watch, &seen);
     double waited = r->watched_cpu_ns > 0.0 ? wait_in_steps(r, &seen) : fmin((double)seen.wait_ns, r->watched_off_ns);
+    parts[PART_WAIT] = NAN;
     if (seen.wait_ns >= 0) {
         r->contended_ns += fmax(waited, fmin((double)seen.team_wait_ns, (double)r->watched_ns)); // others idle between steps
         r->counted_ns += (double)r->watched_ns;

@@ -319,7 +319,7 @@ static void write_tail(base_text *page, const profile_tail *tail)
         int k = order[i];
         double share = excess > 0.0 ? tail->excess_ms[k] / excess : 0.0;
         base_text_add(page, "<tr>");
-        html_element(page, "td", "class=\"text\"", profile_cause_names[k]);
+        html_element(page, "td", "class=\"text\"", tail_cause_words(k));
         cell(page, "%lld", (long long)tail->n_by_cause[k]);
         cell(page, "%s", PROFILE_TIME(tail->each_ms[k]));
         if (tail->period[k] > 0)
@@ -349,7 +349,7 @@ static void write_slowest(base_text *page, const mlff_profile *profile)
         base_text_add(page, "<tr>");
         cell(page, "%lld", (long long)slow->step);
         cell(page, "%s", PROFILE_TIME(slow->value));
-        html_element(page, "td", "class=\"text\"", profile_cause_names[profile->slowest_cause[i]]);
+        html_element(page, "td", "class=\"text\"", tail_cause_words(profile->slowest_cause[i]));
         base_text_add(page, "<td class=\"text\">");
         bool first = true;
         for (int k = 0; k < N_TAGS; k++) {

@@ -297,7 +297,7 @@ static void write_slowest(text_page *p, const mlff_profile *profile)
                                            length ? ", " : "; also seen: ", profile_tag_names[k]);
         snprintf(step, sizeof step, "step %lld", (long long)slow->step);
         snprintf(label, sizeof label, "%s%s", page_padded(step, 16, copy), profile_time_text(slow->value, time));
-        page_row(p, label, 28, "%s%s", profile_cause_names[cause], seen);
+        page_row(p, label, 28, "%s%s", tail_cause_words(cause), seen);
     }
 }
 
