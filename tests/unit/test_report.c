@@ -172,6 +172,25 @@ static void test_numbers_without_meaning(void **state)
     steadiness_bound_text(profile, 0, text, sizeof text);
     assert_non_null(strstr(text, "between 283 µs and 310 µs"));
     profile->steady = (steady_state){.kind = STEADY_WARM_UP, .first = 20, .settled = true};
+    // What is compared with the steps that an interval needs are those of the steady part, of which it is.
+    static const struct {
+        double n_effective;
+        int64_t n_needed;
+        const char *expected;
+    } parts[] = {{250, 299, "P99: needs 299 steps, 250 after step 150 are there; 1.366 ms is an estimate without bounds"},
+                 {100, 200, "depend on each other, 100 of 250 of the steady part (from step 150 on) are independent"},
+                 {250, 200, "without bounds: too few steps, 250 after step 150 are there"}};
+    profile->steady.first = 150;
+    profile->n_latency = 400;
+    profile->summary.n_steps = 400;
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        profile->bounds[2] = (percentile_bounds){.value = 1.366, .low = NAN, .high = NAN};
+        profile->bounds[2].n_effective = parts[k].n_effective;
+        profile->bounds[2].n_needed = parts[k].n_needed;
+        steadiness_bound_text(profile, 2, text, sizeof text);
+        if (!strstr(text, parts[k].expected)) fail_msg("case %zu: \"%s\", expected \"%s\"", k, text, parts[k].expected);
+    }
+    profile->n_latency = 0;
     profile->before_s = 0.01;
     profile->before_cost_s = -0.00208;
     steadiness_text(profile, text, sizeof text);

@@ -148,6 +148,14 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 {
     const percentile_bounds *b = &profile->bounds[bound];
     const char *name = profile_bound_names[bound];
+    const int64_t first = profile->steady.first, every = profile->latency_every;
+    const int64_t n_values = profile->n_latency - first / every, n_steady = n_values * every;
+    char there[96], dependent[96];
+    if (first > 0)
+        snprintf(there, sizeof there, "%lld after step %lld are there", (long long)n_steady, (long long)first);
+    else
+        snprintf(there, sizeof there, "%lld %s there", (long long)n_steady, n_steady == 1 ? "is" : "are");
+    snprintf(dependent, sizeof dependent, first > 0 ? " of the steady part (from step %lld on)" : "", (long long)first);
     if (isfinite(b->low) && isfinite(b->high) && !bound_informs(b))
         base_format(text, text_bytes,
                     "%s %s; its error could not be bounded on this machine: step times vary too much for %.0f independent steps",
@@ -156,15 +164,17 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
         base_format(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
                     PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
     else if (isfinite(b->value) && !steadiness_percentile_known(profile, bound_fractions[bound]))
-        snprintf(text, text_bytes, "%s: needs %lld steps, %lld %s there", name, (long long)b->n_needed,
-                 (long long)profile->n_latency, profile->n_latency == 1 ? "is" : "are");
-    else if (isfinite(b->value) && b->n_needed > profile->n_latency)
-        snprintf(text, text_bytes, "%s: needs %lld steps, %lld are there; %s is an estimate without bounds", name,
-                 (long long)b->n_needed, (long long)profile->n_latency, PROFILE_TIME(b->value));
-    else if (isfinite(b->value))
+        snprintf(text, text_bytes, "%s: needs %lld steps, %s", name, (long long)(b->n_needed * every), there);
+    else if (isfinite(b->value) && b->n_needed * every > n_steady)
+        snprintf(text, text_bytes, "%s: needs %lld steps, %s; %s is an estimate without bounds", name,
+                 (long long)(b->n_needed * every), there, PROFILE_TIME(b->value));
+    else if (isfinite(b->value) && b->n_effective < (double)n_values)
         base_format(text, text_bytes,
-                    "%s: %s is an estimate without bounds: steps depend on each other, %.0f of %lld are independent", name,
-                    PROFILE_TIME(b->value), b->n_effective, (long long)profile->n_latency);
+                    "%s: %s is an estimate without bounds: steps depend on each other, %.0f of %lld%s are independent", name,
+                    PROFILE_TIME(b->value), b->n_effective, (long long)n_values, dependent);
+    else if (isfinite(b->value))
+        base_format(text, text_bytes, "%s: %s is an estimate without bounds: too few steps, %s", name, PROFILE_TIME(b->value),
+                    there);
     else
         snprintf(text, text_bytes, "%s: no steps", name);
 }
