@@ -149,6 +149,50 @@ static void test_level_that_returns(void **state)
     mlff_profile_destroy(profile);
 }
 
+static void add_ledger(mlff_profile *profile, const char *name, leak_verdict leak)
+{
+    profile_ledger *ledger = &profile->ledgers[profile->n_ledgers++];
+    assert_int_equal(profile_set(&ledger->name, name), MLFF_OK);
+    ledger->leak = leak;
+}
+
+// The end of memory is told of steady growth of the host's memory alone; what a GPU's allocator keeps may grow while what is used of it
+// does not. "At most" stands before the upper end.
+static void test_ledgers_in_words(void **state)
+{
+    (void)state;
+    const leak_verdict grows = {.kind = LEAK_GROWING, .bytes_per_sample = 1024, .low = 512, .high = 2048};
+    const leak_verdict unclear = {.kind = LEAK_INCONCLUSIVE, .bytes_per_sample = 1024, .low = 512, .high = 2048};
+    static const char *const told[] = {
+        "growing by 1 kB a step (512 B to 2 kB at 95 %): memory ends in about 1000 steps",
+        "inconclusive: grew to the end, but not as steadily as a leak; measure longer. At most 2 kB a step (at 95 %)",
+        "growing by 1 kB a step (512 B to 2 kB at 95 %)",
+        "growing by 1 kB a step (512 B to 2 kB at 95 %)",
+        "stable",
+        "fragmentation: reserved memory grows, what is used of it does not",
+        "stable",
+        "fragmentation: reserved memory grows, what is used of it does not"};
+    mlff_profile *profile = record_of(0);
+    profile->available_bytes = 1024000;
+    profile->ledgers = base_alloc(8, sizeof *profile->ledgers, "ledgers");
+    assert_non_null(profile->ledgers);
+    add_ledger(profile, "resident", grows);
+    add_ledger(profile, "heap", unclear);
+    add_ledger(profile, "driver (whole GPU, NVML)", grows);
+    add_ledger(profile, "GPU pool reserved", grows); // what is used of it is not known here
+    add_ledger(profile, "device: torch allocated", (leak_verdict){.kind = LEAK_STABLE, .detectable = NAN});
+    add_ledger(profile, "torch reserved", grows);
+    add_ledger(profile, "device: jax in use", (leak_verdict){.kind = LEAK_STABLE, .detectable = NAN});
+    add_ledger(profile, "jax reserved", grows);
+    leaks_relate(profile);
+    for (int k = 0; k < profile->n_ledgers; k++) {
+        char text[256];
+        leaks_text(profile, &profile->ledgers[k], text, sizeof text);
+        if (strcmp(text, told[k]) != 0) fail_msg("%s: \"%s\", expected \"%s\"", profile->ledgers[k].name, text, told[k]);
+    }
+    mlff_profile_destroy(profile);
+}
+
 // Numbers are written without powers of ten, and a change that rounds to nothing without a sign of its own.
 static void test_numbers_in_words(void **state)
 {
@@ -166,8 +210,11 @@ static void test_numbers_in_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers_in_words), cmocka_unit_test(test_every_subset_of_reasons),
-                                       cmocka_unit_test(test_course), cmocka_unit_test(test_level_that_returns),
-                                       cmocka_unit_test(test_who_had_the_processor)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers_in_words),
+                                       cmocka_unit_test(test_every_subset_of_reasons),
+                                       cmocka_unit_test(test_course),
+                                       cmocka_unit_test(test_level_that_returns),
+                                       cmocka_unit_test(test_who_had_the_processor),
+                                       cmocka_unit_test(test_ledgers_in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

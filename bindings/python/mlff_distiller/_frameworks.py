@@ -95,7 +95,7 @@ def ledgers(device: Device) -> dict[str, Callable[[], int]]:
         if index < len(accelerators) and accelerators[index].memory_stats():
             chosen = accelerators[index]
             found["device: jax in use"] = lambda: int((chosen.memory_stats() or {}).get("bytes_in_use", 0))
-            found["jax pool"] = lambda: int((chosen.memory_stats() or {}).get("pool_bytes", 0))
+            found["jax reserved"] = lambda: int((chosen.memory_stats() or {}).get("pool_bytes", 0))
     return found
 
 

@@ -5,19 +5,27 @@
 
 #include "profile/profile.h"
 
-// The ledger of what is used of a reserved one: "heap" of "heap reserved", "torch allocated" of "torch reserved".
+// What a ledger's name says beside the place where the memory is.
+static const char *allocator(const profile_ledger *ledger)
+{
+    static const char device[] = "device: ";
+    return ledger->name + (strncmp(ledger->name, device, sizeof device - 1) == 0 ? sizeof device - 1 : 0);
+}
+
+// The ledger of what is used of a reserved one: "heap" of "heap reserved", "device: torch allocated" of "torch reserved".
 static const profile_ledger *used_of(const mlff_profile *profile, const profile_ledger *reserved)
 {
     static const char word[] = "reserved";
-    const char *at = strstr(reserved->name, word);
+    const char *name = allocator(reserved), *at = strstr(name, word);
     if (!at) return NULL;
-    size_t length = (size_t)(at - reserved->name);
-    while (length > 0 && reserved->name[length - 1] == ' ') length--;
+    size_t length = (size_t)(at - name);
+    while (length > 0 && name[length - 1] == ' ') length--;
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *other = &profile->ledgers[k];
-        if (other == reserved || strncmp(other->name, reserved->name, length) != 0) continue;
-        const char *rest = other->name + length + strspn(other->name + length, " ");
-        if (*rest == 0 || strncmp(rest, "allocated", 9) == 0 || strncmp(rest, "used", 4) == 0) return other;
+        if (other == reserved || strncmp(allocator(other), name, length) != 0) continue;
+        const char *rest = allocator(other) + length + strspn(allocator(other) + length, " ");
+        if (*rest == 0 || strncmp(rest, "allocated", 9) == 0 || strncmp(rest, "used", 4) == 0 || strncmp(rest, "in use", 6) == 0)
+            return other;
     }
     return NULL;
 }
@@ -58,6 +66,15 @@ int mlff_profile_leaks(const mlff_profile *profile)
     return n;
 }
 
+// Only of these it is known that they take from the host's memory: a force field may name its own as it likes.
+static bool is_of_host(const profile_ledger *ledger)
+{
+    static const char *const names[] = {"resident", "heap", "heap reserved", "evaluator (host)"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (strcmp(ledger->name, names[k]) == 0) return true;
+    return false;
+}
+
 static const char *bytes_text(double bytes, char text[32])
 {
     if (fabs(bytes) >= 1048576.0)
@@ -79,13 +96,15 @@ void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char 
     size_t room = text_bytes - (size_t)length;
     switch (leak->kind) {
     case LEAK_GROWING:
-    case LEAK_INCONCLUSIVE:
-        if (profile->available_bytes > 0 && leak->bytes_per_sample > 0.0 && strstr(ledger->name, "device") == NULL)
+        if (profile->available_bytes > 0 && leak->bytes_per_sample > 0.0 && is_of_host(ledger))
             snprintf(end, sizeof end, ": memory ends in about %s steps",
                      PROFILE_NUMBER((double)profile->available_bytes / leak->bytes_per_sample, 2));
-        snprintf(rest, room, "%s %s a step (%s to %s at 95 %%)%s",
-                 leak->kind == LEAK_GROWING ? " by" : ": grew to the end, but not as steadily as a leak; measure longer. At most",
-                 bytes_text(leak->bytes_per_sample, slope), bytes_text(leak->low, low), bytes_text(leak->high, high), end);
+        snprintf(rest, room, " by %s a step (%s to %s at 95 %%)%s", bytes_text(leak->bytes_per_sample, slope),
+                 bytes_text(leak->low, low), bytes_text(leak->high, high), end);
+        break;
+    case LEAK_INCONCLUSIVE:
+        snprintf(rest, room, ": grew to the end, but not as steadily as a leak; measure longer. At most %s a step (at 95 %%)",
+                 bytes_text(leak->high, high));
         break;
     case LEAK_EXPLAINED:
         snprintf(rest, room, ": it follows the number of %ss, %s for each", work[leak->explained_by != 0],

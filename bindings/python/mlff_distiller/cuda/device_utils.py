@@ -142,7 +142,7 @@ def get_gpu_memory_info(device: object = None) -> dict[str, Any]:
     raw = _memory(chosen)
     held = {name: read() for name, read in frameworks.ledgers(chosen).items()} if chosen.type == "cuda" else {}
     of_frameworks = sum(held[name] for name in held if name.startswith("device"))
-    pools = max(of_frameworks, held.get("torch reserved", 0) + held.get("jax pool", 0))
+    pools = max(of_frameworks, held.get("torch reserved", 0) + held.get("jax reserved", 0))
     values = {
         "allocated": int(raw.allocated) + of_frameworks,
         "reserved": int(raw.reserved) + pools,
