@@ -234,6 +234,22 @@ static void test_budget_of_stages(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// The rows beside the device's work add up to the rest of the step; the integrator and what no clock saw do not end with the launches.
+static void test_rest_of_a_budget(void **state)
+{
+    (void)state;
+    char text[512];
+    const step_budget b = {.ms = {0.2, 0.1, 0.05, 0.15, 0.3, 0.2}, .step_ms = 1.0, .usual_ms = NAN, .divided = true};
+    budget_text(&b, text, sizeof text);
+    assert_non_null(strstr(text, "is idle for 800 µs (launch gaps 100 µs, waits 50 µs, host work 150 µs, integrator 300 µs, "
+                                 "unattributed 200 µs)"));
+    assert_near(budget_launch_gain(&b), 1.0 / 0.7, 1e-12); // 0.2 + 0.3 + 0.2 stay
+    const step_budget md = {.ms = {0.2, 0.1, 0.05, 0.65, NAN, 0.001}, .step_ms = 1.001, .usual_ms = 0.9, .traced = true};
+    budget_rest_text(&md, text, sizeof text);
+    assert_string_equal(text, "launch gaps 100 µs, waits 50 µs, host work 650 µs");
+    assert_near(budget_launch_gain(&md), 0.9 / 0.201, 1e-12);
+}
+
 // A GPU that other programs use: of three steps two wait for it, 400 µs longer than the third.
 typedef struct shared_gpu {
     int64_t n_steps;
@@ -559,17 +575,12 @@ static void test_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest refusals[] = {cmocka_unit_test(test_refusals)},
-                            tests[] = {cmocka_unit_test(test_without_cupti),
-                                       cmocka_unit_test(test_names_and_times),
-                                       cmocka_unit_test(test_books_close),
-                                       cmocka_unit_test(test_shared_gpu),
-                                       cmocka_unit_test(test_budget_of_stages),
-                                       cmocka_unit_test(test_stages_against_clocks),
-                                       cmocka_unit_test(test_losses_are_counted),
-                                       cmocka_unit_test(test_phases_of_a_black_box),
-                                       cmocka_unit_test(test_reports),
-                                       cmocka_unit_test(test_hostile_reports),
-                                       cmocka_unit_test(test_classes),
+                            tests[] = {cmocka_unit_test(test_without_cupti),         cmocka_unit_test(test_names_and_times),
+                                       cmocka_unit_test(test_books_close),           cmocka_unit_test(test_shared_gpu),
+                                       cmocka_unit_test(test_budget_of_stages),      cmocka_unit_test(test_rest_of_a_budget),
+                                       cmocka_unit_test(test_stages_against_clocks), cmocka_unit_test(test_losses_are_counted),
+                                       cmocka_unit_test(test_phases_of_a_black_box), cmocka_unit_test(test_reports),
+                                       cmocka_unit_test(test_hostile_reports),       cmocka_unit_test(test_classes),
                                        cmocka_unit_test(test_windows_of_a_run)};
     int failures = cmocka_run_group_tests(refusals, NULL, NULL); // before this process opens a library itself
     use_fake();

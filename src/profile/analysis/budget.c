@@ -61,16 +61,36 @@ double budget_busy_share(const step_budget *b)
     return (b->traced || b->divided) && step_ms > 0.0 ? fmin(b->ms[BUDGET_BUSY] / step_ms, 1.0) : NAN;
 }
 
+void budget_rest_text(const step_budget *b, char *text, size_t text_bytes)
+{
+    text[0] = 0;
+    for (int k = BUDGET_BUSY + 1; k < N_BUDGET; k++) {
+        const bool small = k >= BUDGET_INTEGRATE && !(fabs(b->ms[k]) > 0.005 * b->step_ms); // also where there is none: NaN
+        const size_t length = strlen(text);
+        if (!small && length < text_bytes)
+            base_format(text + length, text_bytes - length, "%s%s %s", length ? ", " : "", budget_names[k],
+                        PROFILE_TIME(b->ms[k]));
+    }
+}
+
+double budget_launch_gain(const step_budget *b)
+{
+    const double step_ms = b->usual_ms > 0.0 ? fmin(b->usual_ms, b->step_ms) : b->step_ms;
+    double stays = b->ms[BUDGET_BUSY];
+    for (int k = BUDGET_INTEGRATE; k <= BUDGET_UNATTRIBUTED; k++) stays += fmax(b->ms[k], 0.0); // 0 for NaN
+    return fmax(step_ms / stays, 1.0);
+}
+
 void budget_text(const step_budget *b, char *text, size_t text_bytes)
 {
-    char watching[96] = "";
+    char watching[96] = "", rest[256];
     double share = budget_busy_share(b), idle_ms = fmax(b->step_ms - b->ms[BUDGET_BUSY], 0.0),
            added_ms = b->step_ms - b->usual_ms;
     text[0] = 0;
     if (isnan(share)) return;
     if (added_ms > 0.02 * b->step_ms) snprintf(watching, sizeof watching, ", of which tracing adds %s", PROFILE_TIME(added_ms));
-    base_format(text, text_bytes, "%s: the GPU works in %.0f %% of a step%s is idle for %s (gaps %s, waits %s, host %s)%s",
+    budget_rest_text(b, rest, sizeof rest);
+    base_format(text, text_bytes, "%s: the GPU works in %.0f %% of a step%s is idle for %s (%s)%s",
                 share < 0.5 ? "launch-bound" : "bound by the GPU", 100.0 * share, b->traced ? "; of a traced one it" : " and",
-                PROFILE_TIME(idle_ms), PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]),
-                PROFILE_TIME(b->ms[BUDGET_HOST]), watching);
+                PROFILE_TIME(idle_ms), rest, watching);
 }

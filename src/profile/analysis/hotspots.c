@@ -218,13 +218,18 @@ static mlff_status say_launches(mlff_profile *profile)
                    "the kernels on the GPU were not traced: --kernels 20 (in Python kernels=20) names every kernel and separates "
                    "its work from launch gaps and waits");
     double share = budget_busy_share(&b), rest = (1.0 - share) / share;
+    char rows[256], gain[96] = "";
     if (!(share > 0.0 && share < 0.5)) return MLFF_OK; // also for NaN
-    return say(profile,
-               "launch-bound: the GPU works in %.0f %% of the step (%s), the rest is launch gaps %s, waits %s and the host %s. "
-               "It is busy for half of a step from about %s atoms on, if its time goes with the atoms; below, larger systems or "
-               "several in one call are almost free, and a captured graph or fused kernels could be up to %.1f× as fast",
-               100.0 * share, PROFILE_TIME(busy), PROFILE_TIME(b.ms[BUDGET_GAPS]), PROFILE_TIME(b.ms[BUDGET_WAITS]),
-               PROFILE_TIME(b.ms[BUDGET_HOST]), PROFILE_NUMBER(atoms * rest, 2), 1.0 / share);
+    budget_rest_text(&b, rows, sizeof rows);
+    if (budget_launch_gain(&b) >= 1.05)
+        base_format(gain, sizeof gain, ", and a captured graph or fused kernels could be up to %.1f× as fast",
+                    budget_launch_gain(&b));
+    return say(
+        profile,
+        "launch-bound: the GPU works in %.0f %% of the step (%s), the rest%s is %s. It is busy for half of a step from about "
+        "%s atoms on, if its time goes with the atoms and the rest stays; below, larger systems or several in one call are "
+        "almost free%s",
+        100.0 * share, PROFILE_TIME(busy), b.traced ? " of a traced step" : "", rows, PROFILE_NUMBER(atoms * rest, 2), gain);
 }
 
 void hotspots_rebuilds_text(const mlff_profile *profile, char *text, size_t text_bytes)

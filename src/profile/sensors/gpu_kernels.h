@@ -79,6 +79,10 @@ typedef struct step_budget {
 step_budget budget_of(const mlff_profile *profile);
 /* Part of a step in which the device works, of a step without tracing, which is shorter; NaN if not known. */
 double budget_busy_share(const step_budget *budget);
+/* The rows beside the device's work that are not negligible: "launch gaps 5 µs, waits 30 µs, host work 70 µs". */
+void budget_rest_text(const step_budget *budget, char *text, size_t text_bytes);
+/* How much faster a step is at most without launch gaps, waits and the host's work; the integrator and what is unattributed stay. */
+double budget_launch_gain(const step_budget *budget);
 /* Who waits for whom on a GPU; "" elsewhere. */
 void budget_text(const step_budget *budget, char *text, size_t text_bytes);
 /* What kind of kernel a name seems to be: "matrix product"; "other". Static. */
