@@ -413,9 +413,9 @@ MLFF_API mlff_status mlff_implementations_html(const mlff_implementations *imple
 typedef struct mlff_scaling {
     int n_sizes;
     double exponent, exponent_low,
-        exponent_high;      /* of the larger half; the interval at 95 %, NaN with fewer than three of them */
-    double floor_ms;        /* 0: none seen */
-    double a_ms, b_us;      /* b: µs an atom; 0 where the step does not grow with the number of atoms, and takes floor_ms */
+        exponent_high; /* of the larger half, of four sizes and fewer of all; the interval at 95 %, NaN with fewer than three */
+    double floor_ms;   /* 0: none seen */
+    double a_ms, b_us; /* b: µs an atom; 0 where the step does not grow with the number of atoms, and takes floor_ms */
     double crossover_atoms; /* where the floor ends; 0: no floor */
     double fit_error;       /* typical relative error of the fit */
     double bytes_per_atom;  /* NaN where memory does not follow atoms */

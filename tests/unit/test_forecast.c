@@ -89,6 +89,39 @@ static void test_steps_that_do_not_grow(void **state)
     assert_near(s.fit_error, 0.5 * log(1.2) * sqrt(4.0 / 9), 1e-9);
 }
 
+// Repeated sizes count once; every profile counts, and the memory that is left is that beside the largest system.
+static void test_sizes_that_repeat(void **state)
+{
+    (void)state;
+    enum { SMALL = 300, N_ALL = SMALL + 5 };
+    mlff_profile *profiles[N_ALL];
+    mlff_scaling s;
+    char *text;
+    for (int i = 0; i < N_ALL; i++) {
+        const int n_atoms = i < SMALL ? 16 : 32 << (i - SMALL); // 16, then 32 … 512
+        profiles[i] = of_size(n_atoms, 1e-2 * n_atoms, 0.1 + n_atoms * 50e3 / 1073741824.0);
+        if (n_atoms == 16) profiles[i]->available_bytes = (int64_t)1 << 40;
+    }
+    mlff_profile *first = profiles[0];
+    profiles[0] = profiles[N_ALL - 1]; // the order says nothing
+    profiles[N_ALL - 1] = first;
+    assert_ok(mlff_profile_scaling((const mlff_profile *const *)profiles, N_ALL, &s));
+    assert_int_equal(s.n_sizes, 6);
+    assert_near(s.exponent, 1.0, 1e-9);
+    assert_near(s.exponent_high, 1.0, 1e-6); // exact times: the interval is rounding
+    assert_near(s.max_atoms, 512 + 1073741824.0 / 50e3, 2.0);
+    assert_ok(mlff_scaling_text(&s, &text));
+    assert_non_null(strstr(text, "at 95 %) among the larger systems\n"));
+    mlff_text_free(text);
+
+    assert_ok(mlff_profile_scaling((const mlff_profile *const *)profiles + SMALL - 1, 3, &s)); // 16, 32, 64
+    assert_int_equal(s.n_sizes, 3);
+    assert_ok(mlff_scaling_text(&s, &text));
+    assert_null(strstr(text, "larger systems"));
+    mlff_text_free(text);
+    for (int i = 0; i < N_ALL; i++) mlff_profile_destroy(profiles[i]);
+}
+
 static void test_what_if(void **state)
 {
     (void)state;
@@ -315,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rate_of_a_working_set),
                                        cmocka_unit_test(test_scaling),
+                                       cmocka_unit_test(test_sizes_that_repeat),
                                        cmocka_unit_test(test_steps_that_do_not_grow),
                                        cmocka_unit_test(test_what_if),
                                        cmocka_unit_test(test_what_if_check),

@@ -8,9 +8,10 @@
 #include "profile/profile.h"
 #include "profile/report/json/json.h"
 
-enum { POINTS_MAX = 256 };
+enum { LARGER_FROM = 5 }; // different sizes: of so many and more, the larger ones alone give the exponent
 typedef struct point {
-    double atoms, ms, gb;
+    double atoms, ms, gb, available_gb; // available_gb: of the host when its run ended, where memory is the host's; else -1
+    int size;                           // 0, 1, …: of the different numbers of atoms
 } point;
 
 static int by_atoms(const void *a, const void *b)
@@ -57,10 +58,13 @@ static double fit_constant(const point *p, int n, double *constant)
     return sqrt(squares / n);
 }
 
-// Slope of log t over log N among the larger half, and its interval (Student's, as in any regression).
+// Slope of log t over log N among the larger half of the sizes, and its interval (Student's, as in any regression).
 static void exponent_of(const point *p, int n, mlff_scaling *s)
 {
-    int first = n >= 8 ? n / 2 : n >= 5 ? n - 4 : 0, m = n - first;
+    const int n_sizes = s->n_sizes, first_size = n_sizes >= 8 ? n_sizes / 2 : n_sizes >= LARGER_FROM ? n_sizes - 4 : 0;
+    int first = 0;
+    while (p[first].size < first_size) first++;
+    const int m = n - first;
     double x = 0.0, y = 0.0, xx = 0.0, xy = 0.0, squares = 0.0;
     for (int i = first; i < n; i++) {
         x += log(p[i].atoms) / m;
@@ -84,33 +88,41 @@ static void exponent_of(const point *p, int n, mlff_scaling *s)
 
 mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_profiles, mlff_scaling *scaling_out)
 {
-    point p[POINTS_MAX];
+    mlff_status status = MLFF_OK;
     int n = 0;
-    double available = -1.0, slope_gb, explained = 0.0;
+    double available = INFINITY, slope_gb, explained = 0.0;
     if (!profiles || !scaling_out) return mlff_fail(MLFF_ERR_USAGE, "scaling: profiles or output is NULL");
-    for (int i = 0; i < n_profiles && n < POINTS_MAX; i++) {
+    point *p = base_alloc((size_t)(n_profiles > 0 ? n_profiles : 1), sizeof *p, "points of scaling");
+    if (!p) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < n_profiles; i++) {
         const mlff_profile_summary *s = &profiles[i]->summary;
         double ms = profile_typical_ms(profiles[i]);
         if (s->n_atoms < 1 || !(ms > 0.0)) continue;
-        p[n++] = (point){s->n_atoms, ms, s->memory_peak_gb};
-        if (profiles[i]->available_bytes > 0 && strncmp(profiles[i]->device, "cpu", 3) == 0)
-            available = (double)profiles[i]->available_bytes / 1073741824.0;
+        const bool known = profiles[i]->available_bytes > 0 && strncmp(profiles[i]->device, "cpu", 3) == 0;
+        p[n++] = (point){.atoms = s->n_atoms,
+                         .ms = ms,
+                         .gb = s->memory_peak_gb,
+                         .available_gb = known ? (double)profiles[i]->available_bytes / 1073741824.0 : -1.0};
     }
     qsort(p, (size_t)n, sizeof *p, by_atoms);
     int n_sizes = n > 0;
-    for (int i = 1; i < n; i++) n_sizes += p[i].atoms > p[i - 1].atoms;
+    for (int i = 1; i < n; i++) {
+        n_sizes += p[i].atoms > p[i - 1].atoms;
+        p[i].size = n_sizes - 1;
+    }
     if (n_sizes < 2)
-        return mlff_fail(MLFF_ERR_VALUE,
-                         "scaling: %d different number%s of atoms; two are needed, four or more for a reliable fit", n_sizes,
-                         base_plural(n_sizes));
+        MLFF_FAIL(MLFF_ERR_VALUE, "scaling: %d different number%s of atoms; two are needed, four or more for a reliable fit",
+                  n_sizes, base_plural(n_sizes));
 
     mlff_scaling s = {.n_sizes = n_sizes, .max_atoms = -1.0};
     double best = INFINITY;
     s.fit_error = fit_constant(p, n, &s.floor_ms); // where no step takes longer with more atoms
-    for (int first = 0; first + 2 <= n; first++) {
+    for (int first = 0; p[first].size + 2 <= n_sizes; first++) {
         double floor, a, b, error = fit_from(p, n, first, &floor, &a, &b);
         const double cost = error * (1.0 + 0.5 * (first > 0)); // a floor has to pay for itself
-        if (first == 1 || b <= 0.0 || cost >= best) continue;  // one point is no floor
+        if (p[first].size == 1 || (first > 0 && p[first].size == p[first - 1].size))
+            continue; // one size is no floor, nor a part of one
+        if (b <= 0.0 || cost >= best) continue;
         best = cost;
         s.floor_ms = floor;
         s.a_ms = a;
@@ -134,9 +146,13 @@ mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_prof
     explained = yy > 0.0 ? xy * xy / (xx * yy) : 0.0;
     s.bytes_per_atom = slope_gb * 1073741824.0;
     if (explained < 0.5 || slope_gb <= 0.0) s.bytes_per_atom = NAN; // memory does not follow atoms here
+    for (int i = 0; i < n; i++)                                     // what was left beside the largest system
+        if (p[i].size == n_sizes - 1) available = fmin(available, p[i].available_gb);
     if (available > 0.0 && isfinite(s.bytes_per_atom)) s.max_atoms = p[n - 1].atoms + available / slope_gb;
     *scaling_out = s;
-    return MLFF_OK;
+done:
+    base_free(p);
+    return status;
 }
 
 double scaling_ms(const mlff_scaling *s, double atoms)
@@ -150,7 +166,7 @@ mlff_status mlff_scaling_text(const mlff_scaling *s, char **text_out)
     if (!s || !text_out) return mlff_fail(MLFF_ERR_USAGE, "scaling as text: scaling or output is NULL");
     base_text_add(&text, "step ∝ atoms^%.2f", s->exponent);
     if (isfinite(s->exponent_low)) base_text_add(&text, " (%.2f to %.2f at 95 %%)", s->exponent_low, s->exponent_high);
-    base_text_add(&text, " among the larger systems\nstep = ");
+    base_text_add(&text, "%s\nstep = ", s->n_sizes >= LARGER_FROM ? " among the larger systems" : "");
     if (s->a_ms > 0.0) base_text_add(&text, "%s + ", PROFILE_TIME(s->a_ms));
     if (s->b_us > 0.0)
         base_text_add(&text, "%.4g µs an atom", s->b_us);
