@@ -113,7 +113,8 @@ typedef struct profile_stage {
 struct mlff_profile {
     mlff_profile_summary summary; /* strings are the fields below */
     char *name, *model_name, *device, *system_size, *timestamp, *notes, *trajectory;
-    double mean_atoms; /* of the steps; 0 where all have the same number */
+    double mean_atoms;  /* of the steps; 0 where all have the same number */
+    double first_pairs; /* pairs in the first tenth of the steps, in those of the last quarter; NaN: not known */
 
     double *latency_ms; /* [n_latency]; entry i is of step i * latency_every */
     int64_t n_latency, latency_every;

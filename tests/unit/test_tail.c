@@ -618,6 +618,64 @@ static void test_in_every_step(void **state)
     planted_seen = (process_watch_seen){.wait_ns = -1};
 }
 
+// The first steps take longer: for want of a warm-up, or because there is more to compute in them.
+typedef struct beginning {
+    double pairs_at_first; // times those of the other steps
+    int64_t n_calls;
+} beginning;
+
+static mlff_status beginning_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                  double *stress)
+{
+    beginning *b = context;
+    (void)stress;
+    synthetic_wait(++b->n_calls <= 30 ? 20.0 : 10.0);
+    synthetic_nothing(frame, wanted, energy, forces);
+    return MLFF_OK;
+}
+
+static void beginning_counters(void *context, int64_t *n_pairs, int64_t *n_rebuilds, int64_t *n_growths)
+{
+    const beginning *b = context;
+    *n_pairs = (int64_t)(b->n_calls <= 30 ? 100.0 * b->pairs_at_first : 100.0);
+    *n_rebuilds = *n_growths = -1;
+}
+
+static void test_a_slow_beginning(void **state)
+{
+    (void)state;
+    static const double pairs_at_first[] = {1.0, 1.5};
+    for (int k = 0; k < 2; k++) {
+        beginning b = {.pairs_at_first = pairs_at_first[k]};
+        mlff_callable callable = {.struct_size = sizeof callable,
+                                  .name = "beginning",
+                                  .context = &b,
+                                  .properties = MLFF_ENERGY | MLFF_FORCES,
+                                  .step = beginning_step,
+                                  .counters = beginning_counters};
+        mlff_trajectory *trajectory = synthetic_thermal(8);
+        mlff_profile_options options = synthetic_options(200);
+        mlff_profile *profile, *again;
+        char *json;
+        options.split = 0;
+        assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+        assert_near(profile->first_pairs, pairs_at_first[k], 1e-12);
+        assert_int_equal(synthetic_recommended(profile, "the warm-up may have been too short"), k == 0);
+        assert_ok(mlff_profile_json(profile, &json));
+        assert_ok(profile_parse("report.json", json, strlen(json), &again));
+        assert_int_equal(synthetic_recommended(again, "the warm-up may have been too short"), k == 0);
+        again->mean_atoms = 9.0; // frames of several sizes
+        for (int i = 0; i < again->n_recommendations; i++) base_free(again->recommendations[i]);
+        again->n_recommendations = 0;
+        assert_ok(hotspots_recommend(again));
+        assert_false(synthetic_recommended(again, "the warm-up may have been too short"));
+        mlff_text_free(json);
+        mlff_profile_destroy(again);
+        mlff_profile_destroy(profile);
+        mlff_trajectory_destroy(trajectory);
+    }
+}
+
 // A cause is named if it takes a tenth of the excess and 1 % of the run; one accident, or irregular ones where other programs run,
 // only from 5 % of the run on.
 static void test_what_is_named(void **state)
@@ -688,6 +746,7 @@ int main(void)
         cmocka_unit_test(test_a_rebuild_takes_what_its_clock_says),
         cmocka_unit_test(test_waits_between_steps),
         cmocka_unit_test(test_in_every_step),
+        cmocka_unit_test(test_a_slow_beginning),
         cmocka_unit_test(test_what_is_named),
         cmocka_unit_test(test_waits_for_own_threads),
         cmocka_unit_test(test_scatter_is_not_work),

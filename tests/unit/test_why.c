@@ -134,6 +134,22 @@ static void test_who_had_the_processor(void **state)
     }
 }
 
+// A load average says what ran before: not that it still did, nor what that cost.
+static void test_load_before_the_run(void **state)
+{
+    (void)state;
+    bool told = false;
+    mlff_profile *profile = record_of(0);
+    assert_int_equal(environment_add(&profile->environment, "load_average_at_start", "7.69"), MLFF_OK);
+    assert_int_equal(environment_add(&profile->environment, "cores_online", "2"), MLFF_OK);
+    assert_int_equal(hotspots_recommend(profile), MLFF_OK);
+    for (int i = 0; i < profile->n_recommendations; i++)
+        told = told || strncmp(profile->recommendations[i],
+                               "the load average was 7.69 on 2 cores when the run began: if other programs", 71) == 0;
+    assert_true(told);
+    mlff_profile_destroy(profile);
+}
+
 // A level that comes back is not a jump of 0.0 %.
 static void test_level_that_returns(void **state)
 {
@@ -215,6 +231,7 @@ int main(void)
                                        cmocka_unit_test(test_course),
                                        cmocka_unit_test(test_level_that_returns),
                                        cmocka_unit_test(test_who_had_the_processor),
+                                       cmocka_unit_test(test_load_before_the_run),
                                        cmocka_unit_test(test_ledgers_in_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,6 +320,8 @@ static mlff_status say_tail(mlff_profile *profile, bool crowded)
                *causes ? "; " : "", causes, crowded && first == CAUSE_THREADS ? threads_crowded : tail_advice[first]);
 }
 
+#define SAME_PAIRS 1.05 // of the first steps in those of the last: more may be why the first take longer
+
 // A slow beginning by medians of the first tenth, the second and the last quarter, and a steady growth.
 static mlff_status say_drift(mlff_profile *profile, bool crowded)
 {
@@ -333,12 +335,13 @@ static mlff_status say_drift(mlff_profile *profile, bool crowded)
             "melting system), a falling processor clock, or growing memory",
             drift * 100.0);
     if (n < 100 || crowded) return MLFF_OK;
+    if (profile->mean_atoms > 0 || profile->first_pairs > SAME_PAIRS) return MLFF_OK; // the first frames may be larger
     double first = statistics_median(t, n / 10), second = statistics_median(t + n / 4, n / 4),
            last = statistics_median(t + n - n / 4, n / 4);
     if (first > 1.15 * last && second < 1.05 * last)
         return say(profile,
-                   "the first tenth of the steps took %s, the last quarter %s: the warm-up was too short for this force field; "
-                   "use %lld warm-up steps",
+                   "the first tenth of the steps took %s, the last quarter %s: the warm-up may have been too short; try %lld "
+                   "warm-up steps",
                    PROFILE_TIME(first), PROFILE_TIME(last),
                    (long long)(profile->summary.n_warmup + profile->summary.n_steps / 10));
     return MLFF_OK;
@@ -397,10 +400,11 @@ static mlff_status say_conditions(mlff_profile *profile, bool crowded)
     double busy, n_cores;
     if (!crowded && load && cores && base_parse_double(load, &busy) && base_parse_double(cores, &n_cores) &&
         busy > 0.5 + 0.5 * n_cores)
-        MLFF_TRY(say(
-            profile,
-            "the machine was busy when the run began (load %s on %s cores): times are longer and vary more than on an idle one",
-            load, cores));
+        MLFF_TRY(say(profile,
+                     "the load average was %s on %s cores when the run began: if other programs still ran, times are longer and "
+                     "vary more than "
+                     "on an idle machine",
+                     load, cores));
     if (s->n_steps < 100)
         MLFF_TRY(say(profile, "%lld step%s few for percentiles; use 100 or more, 1000 or more to see leaks, and three runs",
                      (long long)s->n_steps, s->n_steps == 1 ? " is" : "s are"));

@@ -52,6 +52,7 @@ mlff_status profile_new(mlff_profile **profile_out)
     summary->warmup_first_ms = summary->warmup_mean_ms = NAN;
     summary->heap_initial_gb = summary->heap_final_gb = NAN;
     summary->mean_pairs = -1.0;
+    profile->first_pairs = NAN;
     summary->n_rebuilds = -1;
     profile->latency_every = profile->memory_every = 1;
     profile->n_growths = -1;

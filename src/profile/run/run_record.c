@@ -49,6 +49,17 @@ static bool is_garbage(const run *r, int k, const leak_verdict *leak)
     return gained > 0 && (double)(r->final_bytes[k] - r->collected_bytes[k]) >= MOST * gained;
 }
 
+// How many more pairs there were in the first tenth of the steps than in the last quarter.
+static double first_pairs(const double *pairs, int n)
+{
+    const int n_first = n < 20 ? 1 : n / 10, n_last = n / 4;
+    double first = 0.0, last = 0.0;
+    if (n < 4) return NAN;
+    for (int i = 1; i <= n_first; i++) first += pairs[i] / n_first; // sample 0 is of the warm-up
+    for (int i = n - n_last; i < n; i++) last += pairs[i] / n_last;
+    return last > 0.0 ? first / last : NAN;
+}
+
 mlff_status record_memory(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -62,6 +73,7 @@ mlff_status record_memory(const run *r, mlff_profile *profile)
     profile->available_bytes = process_memory_available();
     const double *work[N_WORK];
     for (int k = 0; k < N_WORK; k++) work[k] = r->memory.bytes + (size_t)(r->n_ledgers + k) * MEMORY_SAMPLES;
+    profile->first_pairs = first_pairs(work[1], n);
 
     for (int k = 0; k < r->n_ledgers; k++) {
         if ((k == RESIDENT && !r->resident_known) || ((k == HEAP || k == HEAP_RESERVED) && !r->heap_known)) continue;

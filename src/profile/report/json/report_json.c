@@ -31,6 +31,7 @@ static void write_contract(json *j, const mlff_profile *profile)
     json_integer(j, "n_atoms", s->n_atoms);
     json_string(j, "system_size", profile->system_size);
     if (profile->mean_atoms > 0) json_number(j, "mean_atoms", profile->mean_atoms);
+    json_number(j, "first_pairs", profile->first_pairs);
     json_number(j, "total_time_s", s->total_time_s);
     json_number(j, "steps_per_second", s->steps_per_second);
     json_string(j, "timestamp", profile->timestamp);

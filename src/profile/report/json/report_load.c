@@ -48,6 +48,7 @@ static mlff_status read_contract(const loader *l, mlff_profile *profile)
     s->n_atoms = (int)n_atoms;
     MLFF_TRY(member_text(l, "system_size", REQUIRED, &profile->system_size));
     MLFF_TRY(member_number(l, "mean_atoms", 0, &profile->mean_atoms));
+    MLFF_TRY(member_number(l, "first_pairs", MAY_BE_NULL, &profile->first_pairs));
     MLFF_TRY(member_number(l, "total_time_s", REQUIRED, &s->total_time_s));
     MLFF_TRY(member_number(l, "steps_per_second", REQUIRED, &s->steps_per_second));
     MLFF_TRY(member_text(l, "timestamp", REQUIRED | MAY_BE_NULL, &profile->timestamp));
