@@ -77,6 +77,39 @@ class ByDLPack:
         return new(ctypes.addressof(self._tensor), b"dltensor", None)
 
 
+class Described:
+    """What an array says of itself, without memory."""
+
+    def __init__(self, shape, strides, read_only=False, index=None):
+        self.__cuda_array_interface__ = {"typestr": "<f8", "shape": shape, "strides": strides, "data": (1 << 20, read_only), "version": 3}
+        if index is not None:
+            self.__dlpack_device__ = lambda: (2, index)
+
+
+class Checks(unittest.TestCase):
+    """What is refused before anything is computed."""
+
+    def taken(self, array, **options):
+        return _arrays.device_array(array, "<f8", array.__cuda_array_interface__["shape"], "forces", DEVICE, 0, **options)[0]
+
+    def test_strides(self):
+        for shape, strides in (((1, 3), (48, 8)), ((3, 1), (8, 800)), ((1, 1), (0, 0)), ((0, 3), (7, 5)), ((2, 3), (24, 8)), ((2, 3), None)):
+            self.assertEqual(self.taken(Described(shape, strides)), 1 << 20)
+        for shape, strides in (((2, 3), (48, 8)), ((2, 1), (16, 8)), ((2, 3), (8, 16)), ((2, 1, 3), (48, 24, 8))):
+            with self.assertRaisesRegex(MlffUsageError, "forces: it is not contiguous"):
+                self.taken(Described(shape, strides))
+
+    def test_device(self):
+        self.assertEqual(self.taken(Described((2, 3), None, index=0)), 1 << 20)
+        with self.assertRaisesRegex(MlffUsageError, "forces: it is on cuda:1, the evaluator on cuda:0"):
+            self.taken(Described((2, 3), None, index=1))
+
+    def test_read_only(self):
+        self.assertEqual(self.taken(Described((2, 3), None, read_only=True)), 1 << 20)
+        with self.assertRaisesRegex(MlffUsageError, "forces: it is read-only"):
+            self.taken(Described((2, 3), None, read_only=True), written=True)
+
+
 @unittest.skipUnless(GPU, "there is no GPU, and MLFF_CUDA_PLUGIN names no emulated one")
 class DeviceArrays(unittest.TestCase):
     @classmethod
@@ -184,6 +217,8 @@ class DeviceArrays(unittest.TestCase):
         wrong = OnDevice(np.zeros((9, 3), np.float32))
         turned = OnDevice(self.atoms.positions)
         turned.__cuda_array_interface__["strides"] = (8, 72)
+        read_only = OnDevice(np.zeros((9, 3)))
+        read_only.__cuda_array_interface__["data"] = (read_only.memory.value, True)
         for numbers, positions, out, words in (
             (self.numbers, wrong, self.out, r"positions: <f4 \(9, 3\); <f8 \(9, 3\) is needed"),
             (self.numbers, turned, self.out, "positions: it is not contiguous"),
@@ -192,6 +227,7 @@ class DeviceArrays(unittest.TestCase):
             (self.numbers, self.atoms.positions, self.out, "positions: not an array on a CUDA device"),
             (OnDevice(self.atoms.numbers.astype(np.int64)), self.positions, self.out, "numbers: <i8"),
             (self.numbers, self.positions, {"forces": OnDevice(np.zeros((3, 9)))}, "forces: <f8"),
+            (self.numbers, self.positions, {"forces": read_only}, "forces: it is read-only"),
             (self.numbers, self.positions, {"charges": self.out["forces"]}, "out: charges"),
             (self.numbers, self.positions, {}, "out: nothing"),
         ):

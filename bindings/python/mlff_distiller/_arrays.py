@@ -19,7 +19,8 @@ from . import _library as lib
 from ._devices import Device
 from .errors import MlffUsageError
 
-_ON_GPU = (2, 13)  # kDLCUDA, kDLCUDAManaged
+_CUDA, _CUDA_MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
+_ON_GPU = (_CUDA, _CUDA_MANAGED)
 _KINDS = {0: "i", 1: "u", 2: "f"}
 
 
@@ -136,9 +137,11 @@ class _OnDevice:
 
 def _read_interface(interface: dict[str, Any], value: Any) -> _OnDevice:
     strides = interface.get("strides")
+    # Only DLPack says on which GPU; managed memory (another kind) is on none.
+    kind, index = value.__dlpack_device__() if hasattr(value, "__dlpack_device__") else (None, None)
     return _OnDevice(
         int(interface["data"][0] or 0), interface["typestr"], tuple(interface["shape"]), None if strides is None else tuple(strides),
-        None, interface.get("stream"), value,
+        int(index) if kind == _CUDA else None, interface.get("stream"), value,
     )  # fmt: skip
 
 
@@ -154,13 +157,31 @@ def _read_dlpack(value: Any, stream: int) -> _OnDevice:
     return _OnDevice(int(tensor.data or 0) + tensor.byte_offset, typestr, shape, strides, int(index), None, capsule)
 
 
-def device_array(value: Any, typestr: str, shape: Sequence[int], name: str, device: Device, stream: int) -> tuple[int, Any]:
+def _is_contiguous(found: _OnDevice, item: int) -> bool:
+    """The stride of an axis of length 1 says nothing, as it is never taken; an array without elements has none that are."""
+    if found.strides is None or 0 in found.shape:
+        return True
+    step = item
+    for length, stride in zip(reversed(found.shape), reversed(found.strides)):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return True
+
+
+def device_array(
+    value: Any, typestr: str, shape: Sequence[int], name: str, device: Device, stream: int, written: bool = False
+) -> tuple[int, Any]:
     """Address of a contiguous array on `device`, checked to be what is needed, and what keeps it there. It is not copied.
+
+    One that is to be written is refused where its owner says that it is read-only.
 
     Work of its owner that is still in flight on another stream than `stream` is waited for, as far as its owner tells.
     """
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
+        if written and interface["data"][1]:
+            raise MlffUsageError(f"{name}: it is read-only, and results are to be written into it")
         found = _read_interface(interface, value)
     elif on_gpu(value):
         found = _read_dlpack(value, stream)
@@ -168,9 +189,7 @@ def device_array(value: Any, typestr: str, shape: Sequence[int], name: str, devi
         raise MlffUsageError(f"{name}: not an array on a CUDA device (it has no __cuda_array_interface__, and no __dlpack__ of one)")
     if found.typestr != typestr or found.shape != tuple(shape):
         raise MlffUsageError(f"{name}: {found.typestr} {found.shape}; {typestr} {tuple(shape)} is needed")
-    item = int(typestr[2:])
-    contiguous = tuple(item * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
-    if found.strides is not None and found.strides != contiguous:
+    if not _is_contiguous(found, int(typestr[2:])):
         raise MlffUsageError(f"{name}: it is not contiguous")
     if found.index is not None and found.index != device.index:
         raise MlffUsageError(f"{name}: it is on cuda:{found.index}, the evaluator on {device}")

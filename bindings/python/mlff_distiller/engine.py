@@ -452,8 +452,8 @@ class Evaluator:
             raise MlffUsageError(f"out: {', '.join(sorted(unknown)) or 'nothing'}; results are {', '.join(shapes)}")
         keep = []
 
-        def pointer(array: Any, typestr: str, shape: tuple[int, ...], name: str) -> int:
-            address, owner = device_array(array, typestr, shape, name, self.device, on_stream)
+        def pointer(array: Any, typestr: str, shape: tuple[int, ...], name: str, written: bool = False) -> int:
+            address, owner = device_array(array, typestr, shape, name, self.device, on_stream, written)
             keep.append(owner)
             return address
 
@@ -468,7 +468,7 @@ class Evaluator:
             b.charges, b.spins = [None if v is None else v.ctypes.data for v in conditions]
             r.location = lib.DEVICE_MEMORY
             for name in _RESULTS:
-                setattr(r, name, pointer(out[name], "<f8", shapes[name], name) if name in out else None)
+                setattr(r, name, pointer(out[name], "<f8", shapes[name], name, written=True) if name in out else None)
             self._compute()
             if jax is not None:
                 lib.core.mlff_device_synchronize(self.device.struct)
