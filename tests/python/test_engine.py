@@ -4,6 +4,7 @@ exceptions; batches equal single calls to the bit."""
 
 import ctypes
 import pickle
+import threading
 import unittest
 
 import numpy as np
@@ -190,6 +191,24 @@ class Arrays(unittest.TestCase):
         for wrong in (-1, 2**31, 2**40):
             with self.assertRaisesRegex(MlffUsageError, f"{wrong}(: expected a whole number| threads; 0)"):
                 Evaluator(support.untrained(), device="cpu", n_threads=wrong)
+
+    def test_a_name_says_once_that_it_is_untrained(self):
+        self.assertTrue(repr(support.untrained()).endswith(", untrained>"))
+        self.assertEqual(repr(support.untrained()).count(", untrained"), 1)
+
+    def test_what_an_evaluator_tells_waits_for_its_call(self):
+        evaluator, told = self.evaluator, []
+        asked = [lambda: evaluator.info, lambda: evaluator.n_members, lambda: evaluator.stage_clock(False), evaluator.stage_times_ns]
+        threads = [threading.Thread(target=lambda ask=ask: told.append(ask())) for ask in asked]
+        with evaluator.lock:  # as in a call of another thread
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(0.05)
+            self.assertEqual(told, [])
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(told), len(asked))
 
     def test_threads_share_an_evaluator(self):
         frames = support.ethanol_frames(8)

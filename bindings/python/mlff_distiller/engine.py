@@ -194,7 +194,8 @@ class Model:
 
     def __repr__(self) -> str:
         info = self.info
-        return f"<Model {info.name}: {info.description}{'' if info.trained else ', untrained'}>"
+        said = info.trained or info.description.endswith("untrained")
+        return f"<Model {info.name}: {info.description}{'' if said else ', untrained'}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Model:
         return self  # read-only
@@ -478,7 +479,8 @@ class Evaluator:
     def n_members(self) -> int:
         """Members of the ensemble that run; 1 where the model is none."""
         raw = s.mlff_evaluator_info()
-        lib.core.mlff_evaluator_info_get(self._handle, byref(raw))
+        with self.lock:
+            lib.core.mlff_evaluator_info_get(self._handle, byref(raw))
         return int(raw.n_members)
 
     @property
@@ -494,12 +496,14 @@ class Evaluator:
 
     def stage_clock(self, on: bool) -> None:
         """Switches the stages' clocks on or off."""
-        lib.core.mlff_evaluator_stage_clock_set(self._handle, int(on))
+        with self.lock:
+            lib.core.mlff_evaluator_stage_clock_set(self._handle, int(on))
 
     def stage_times_ns(self) -> Array:
         """Time of each stage in the last call, ns; zeros while the clocks are off."""
         times = np.zeros(len(self.stages))
-        lib.core.mlff_evaluator_stage_times(self._handle, times.ctypes.data)
+        with self.lock:
+            lib.core.mlff_evaluator_stage_times(self._handle, times.ctypes.data)
         return times
 
     @property
@@ -507,7 +511,8 @@ class Evaluator:
         """device, precision, cpu_path, n_threads, and so far: n_computes, n_pairs (of the last call), n_rebuilds, n_growths,
         host_bytes, device_bytes."""
         raw = s.mlff_evaluator_info()
-        lib.core.mlff_evaluator_info_get(self._handle, byref(raw))
+        with self.lock:
+            lib.core.mlff_evaluator_info_get(self._handle, byref(raw))
         counts = ("n_threads", "n_computes", "n_pairs", "n_rebuilds", "n_growths", "host_bytes", "device_bytes")
         return {
             "device": self.device,
