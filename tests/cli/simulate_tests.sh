@@ -380,6 +380,7 @@ test_md_ensembles() {
         local -a how=("${silicon[@]}" --ensemble $ensemble --ramp-to 300 --ramp-steps 30 --every 10 --json)
         run 0 md model.safetensors "${how[@]}" --n-steps 40
         cp out whole.json
+        rm -f half.restart
         run 0 md model.safetensors "${how[@]}" --n-steps 20 --checkpoint half.restart
         run 0 md model.safetensors "${how[@]}" --n-steps 20 --restart half.restart
         is "$(value whole.json summary.ensemble)" $ensemble ensemble
@@ -433,6 +434,12 @@ test_md_restart() {
     run 0 md model.safetensors "${common[@]}" --n-steps 40
     cp out whole.json
     run 0 md model.safetensors "${common[@]}" --n-steps 20 --checkpoint half.restart -o half.extxyz
+    cp half.restart kept.restart
+    cp half.extxyz kept.extxyz # a forgotten --restart loses neither of them
+    refused 2 "'half.restart' is there already.*--restart half.restart" md model.safetensors "${common[@]}" --n-steps 20 --checkpoint half.restart -o half.extxyz
+    cp half.restart twice-1.restart
+    refused 2 "'twice-1.restart' is there already.*--restart twice.restart" md model.safetensors "${common[@]}" --replicas 2 --n-steps 20 --checkpoint twice.restart
+    cmp half.restart kept.restart && cmp half.extxyz kept.extxyz || fail "a refused run changed files"
     run 0 md model.safetensors "${common[@]}" --n-steps 20 --restart half.restart -o half.extxyz
     cp out rest.json
     is "$(value rest.json thermo.0.step)" 20 "first step after the restart"
@@ -580,6 +587,7 @@ goes_on_from_one_step() { # …and its frames are those of a whole run
     run 0 md model.safetensors $options --n-steps 30 --restart killed.restart --checkpoint killed.restart -o killed.extxyz
     [ ! -s err ] || fail "restart files are not of one step"
     n_steps=$(sed -n 's/^step //p' killed-0.restart)
+    rm -f whole-?.restart
     # shellcheck disable=SC2086
     run 0 md model.safetensors $options --n-steps $((n_steps - 1)) --checkpoint whole.restart
     # shellcheck disable=SC2086

@@ -103,6 +103,7 @@ static mlff_status start(simulation *run)
     mlff_status status = MLFF_OK;
     mlff_system *system = run->input.system;
 
+    system->config_type[0] = 0; // of INPUT: frames of dynamics are made otherwise
     if (!run->restart) {
         run->drawn = !system->velocities || run->thermalize;
         if (run->drawn) MLFF_TRY(md_draw_velocities(&run->options, system));
@@ -379,6 +380,7 @@ static int parse(cli_arguments *arguments, simulation *run)
             "--restart '%s' needs the INPUT, or the --system, of its run too: a restart file holds neither elements "
             "nor the name of that file",
             run->restart);
+    if (!run->n_replicas && !run->restart && md_refuses(arguments, run->checkpoint, run->checkpoint)) return CLI_USAGE;
     if (run->restart && run->thermalize)
         return cli_usage_error(arguments, "--restart continues with the velocities of its file; it excludes --thermalize");
     if (cli_format_check(arguments, run->output) != CLI_GOOD) return CLI_USAGE;
@@ -493,7 +495,8 @@ const cli_command md_command = {
         "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
         "start (meV/atom). After the run the slope of the drift is fitted. If energies or positions are no longer finite, the\n"
         "run ends with an error. Ctrl-C ends it after the current step with exit status 130; trajectory and restart file are\n"
-        "kept. If a file of --profile is there already, it stays as it was, and the steps until then are in NAME-partial.json.",
+        "kept. If a file of --profile is there already, it stays as it was, and the steps until then are in NAME-partial.json.\n"
+        "A file of --checkpoint that is there is not replaced without --restart; one of -o is.",
     .examples =
         "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
         "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"

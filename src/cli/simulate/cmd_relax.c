@@ -146,6 +146,7 @@ static mlff_status take_next(relaxing *run, mlff_system **system_out)
     }
     if (system && cli_model_check_elements(run->setup.model, system, "elements") != MLFF_OK)
         MLFF_FAIL(MLFF_ERR_ELEMENT, "%s, frame %" PRId64 ": %s", run->input, run->n_skipped + run->n_read, mlff_last_error());
+    if (system) system->config_type[0] = 0; // of the input: a relaxed structure is made otherwise
     if (system) run->entries[n_held] = (entry){.system = system};
     if (system && run->n_read++ == 0 && run->table) print_header(run); // not above an error
     *system_out = system;

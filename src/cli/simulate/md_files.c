@@ -23,6 +23,17 @@ done:
     return status;
 }
 
+bool md_refuses(const cli_arguments *arguments, const char *name, const char *option)
+{
+    if (!name || base_is_stream(name) || access(name, F_OK) != 0) return false;
+    cli_usage_error(
+        arguments,
+        "--checkpoint: '%s' is there already, perhaps of a run that was interrupted: go on from it with --restart %s, or "
+        "remove it, or give another name",
+        name, option);
+    return true;
+}
+
 mlff_status md_resume_trajectory(const char *path, const char *format, int n_atoms, int64_t step, int64_t every,
                                  int64_t *n_removed_out, bool *lacks_frame_out, mlff_writer **writer_out)
 {

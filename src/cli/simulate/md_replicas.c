@@ -93,6 +93,8 @@ int md_replicas_check_files(const cli_arguments *arguments, const md_replicas_ta
             exit_status = cli_exit(name_of(&run, outputs[o], k, name));
             // Different names of options give different names of replicas' files.
             if (exit_status == CLI_GOOD) exit_status = cli_files_check_another(arguments, options[o], name, false);
+            if (exit_status == CLI_GOOD && o == 1 && !task->restart && md_refuses(arguments, name, task->checkpoint))
+                return CLI_USAGE;
             // A restart file is replaced by the next one, but not by frames.
             if (exit_status != CLI_GOOD || o == 1 || !task->restart) continue;
             exit_status = cli_exit(name_of(&run, task->restart, k, restart));
@@ -210,6 +212,7 @@ static mlff_status make_systems(replicas_run *run)
         r->options.seed += (uint64_t)k;
         if (task->temperatures) r->options.temperature_kelvin = task->temperatures[k];
         MLFF_TRY(mlff_system_copy(task->input->system, &r->system));
+        r->system->config_type[0] = 0; // of INPUT: frames of dynamics are made otherwise
         if (draws && !task->restart) MLFF_TRY(md_draw_velocities(&r->options, r->system));
     }
     if (!draws && !task->restart) cli_say("all replicas start with the velocities of the input; --thermalize draws each its own");
