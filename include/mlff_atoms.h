@@ -48,6 +48,9 @@ typedef struct mlff_system {
     double time_fs; /* of the frame in its trajectory ("time_fs" in extended XYZ); NaN where not given */
     /* How the structure was made, as "md 300 K" ("config_type" in extended XYZ, cut to 23 bytes); empty where not given. */
     char config_type[MLFF_CONFIG_TYPE_BYTES];
+    /* What else the comment line of extended XYZ holds, as name=mol_17: its key=value pairs as they stood, on one line
+     * (mlff_system_set_info); NULL: nothing. Files of extended XYZ get them back; 64 KiB are read at most. */
+    char *info;
 } mlff_system;
 
 /* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
@@ -57,6 +60,8 @@ MLFF_API mlff_status mlff_system_copy(const mlff_system *system, mlff_system **s
 /* The system repeated n[0] × n[1] × n[2] times along its cell vectors; cell, arrays and charge grow, labels are dropped, and so is the
  * spin of several copies. Fails with MLFF_ERR_USAGE for an n below 1 or an axis without a cell vector, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_repeat(const mlff_system *system, const int n[3], mlff_system **system_out);
+/* Takes a copy of `info` in place of the one before; NULL: none. Fails with MLFF_ERR_USAGE for a line break, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_system_set_info(mlff_system *system, const char *info);
 MLFF_API void mlff_system_destroy(mlff_system *system);
 /* Adds the array (zeros; masses: the elements') if it is absent. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_add_velocities(mlff_system *system);

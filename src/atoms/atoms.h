@@ -77,7 +77,9 @@ struct mlff_reader {
     mlff_status (*read_frame)(mlff_reader *reader, mlff_system **system_out); /* of the format */
     bool takes_topology;                                                      /* likewise */
     bool at_end, warned;
-    char *held_warning;     /* [256] where the first warning goes instead of to the handler, or NULL */
+    char *held_warning;   /* [256] where the first warning goes instead of to the handler, or NULL */
+    char *comment, *info; /* extended XYZ: the comment line, and those of its pairs that are kept as they are; "": none */
+    size_t comment_capacity, info_capacity, info_length;
     char other_labels[160]; /* extended XYZ: those of the last frame that are not read, "REF_energy to energy, …"; "": none */
     atoms_energy_lines energies;
     bool has_cell; /* PDB: the cell of the models before */

@@ -38,7 +38,18 @@ void mlff_system_destroy(mlff_system *system)
     base_free(system->masses);
     base_free(system->fixed);
     base_free(system->label_forces);
+    base_free(system->info);
     base_free(system);
+}
+
+mlff_status mlff_system_set_info(mlff_system *system, const char *info)
+{
+    char *copy = NULL;
+    if (info && strpbrk(info, "\r\n")) return mlff_fail(MLFF_ERR_USAGE, "the info of a system has more than one line");
+    if (info && !(copy = base_strdup(info))) return MLFF_ERR_MEMORY;
+    base_free(system->info);
+    system->info = copy;
+    return MLFF_OK;
 }
 
 // `times` copies of an optional array one after the other: *to is new, or NULL if `from` is.
@@ -83,6 +94,7 @@ mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out
     memcpy(copy->label_stress, system->label_stress, sizeof copy->label_stress);
     MLFF_TRY(copy_optional(system, 1, copy));
     MLFF_TRY(copy_array(system->label_forces, n * 3 * sizeof(double), 1, "forces", &copy->label_forces));
+    MLFF_TRY(mlff_system_set_info(copy, system->info));
     *system_out = copy;
     copy = NULL;
 done:

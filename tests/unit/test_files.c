@@ -68,6 +68,42 @@ static void reads_comments(void **state)
     mlff_system_destroy(system);
 }
 
+// Pairs that nothing here reads are kept as they stand: not those that are read, not words, nothing that would swallow what follows it.
+static void keeps_other_pairs(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"Properties=species:S:1:pos:R:3 name=mol_17 energy=-1 smiles=\"C C\" pbc=F", "name=mol_17 smiles=\"C C\""},
+        {"a = 1 Lattice=\"3 4 5\" b='x y' word c=[1, 2] step=7 time_fs=3 group=2 config_type=md", "a = 1 b='x y' c=[1, 2]"},
+        {"Lattice=\"3 4 5\" REF_energy=-3 tail=\"never ends", "REF_energy=-3"},
+        {"Lattice=\"3 4 5\" q=\"a \\\" b\" open={1 {2}", "q=\"a \\\" b\""},
+        {"Lattice=\"3 4 5\" REF_energy=-3 tail=\"never ends\\\"", "REF_energy=-3"},
+        {"energy=-1 name=free_text", NULL},
+        {"Lattice=\"3 4 5\" energy=-1", NULL},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char text[512];
+        snprintf(text, sizeof text, "1\n%s\nAr 1 2 3\n", cases[k][0]);
+        mlff_system *system = read_text("a.extxyz", text), *copy;
+        assert_ok(mlff_system_copy(system, &copy));
+        for (const mlff_system *one = system; one; one = one == system ? copy : NULL) {
+            assert_int_equal(one->info != NULL, cases[k][1] != NULL);
+            if (one->info) assert_string_equal(one->info, cases[k][1]);
+        }
+        mlff_system_destroy(system);
+        mlff_system_destroy(copy);
+    }
+    // 100 KB of pairs: the first 64 KiB.
+    char *text = malloc(200000), *end = text + sprintf(text, "1\nLattice=\"3 4 5\"");
+    for (int k = 0; k < 10000; k++) end += sprintf(end, " k%04d=123", k);
+    strcpy(end, "\nAr 1 2 3\n");
+    mlff_system *system = read_text("a.extxyz", text);
+    assert_true(strlen(system->info) < 65536 && strlen(system->info) > 65000);
+    assert_int_equal(mlff_system_set_info(system, "two\nlines"), MLFF_ERR_USAGE);
+    mlff_system_destroy(system);
+    free(text);
+}
+
 static void reads_columns(void **state)
 {
     (void)state;
@@ -578,6 +614,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_plain),
         cmocka_unit_test(reads_comments),
+        cmocka_unit_test(keeps_other_pairs),
         cmocka_unit_test(reads_columns),
         cmocka_unit_test(reads_initial_charges),
         cmocka_unit_test(reads_stress),

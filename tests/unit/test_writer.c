@@ -36,6 +36,8 @@ static mlff_system *random_frame(uint64_t seed, mlff_frame_results *results, dou
         for (int k = 0; k < 6; k++) stress[k] = 0.01 * base_random_normal(seed, 8, (uint64_t)k);
     }
     if (seed % 7 == 0) system->charge = -2.0, system->spin = 3.0;
+    if (seed % 3 == 1) assert_ok(mlff_system_set_info(system, "name=mol_17 smiles=\"C(=O) [O-]\" list=[[1, 2], [3, 4]] it's=so"));
+    if (seed % 2) strcpy(system->config_type, "md 300 K");
     *results = (mlff_frame_results){
         -1234.5 * base_random_uniform(seed, 9, 0), forces, seed % 5 ? stress : NULL, (int64_t)seed, 0.5 * (double)seed, NULL};
     *forces_out = forces;
@@ -62,6 +64,8 @@ static void compare_frames(uint64_t seed, const mlff_system *out, const mlff_sys
     assert_int_equal(out->velocities != NULL, in->velocities != NULL);
     for (size_t k = 0; out->velocities && k < 3 * n; k++) // as momenta: two products on the way out, two on the way in
         if (fabs(in->velocities[k] / out->velocities[k] - 1.0) > 4 * 1.2e-16) fail_msg("seed %d: velocity %zu", (int)seed, k);
+    assert_string_equal(in->info ? in->info : "", out->info ? out->info : "");
+    assert_string_equal(in->config_type, out->config_type);
     assert_true(seed % 7 ? isnan(in->charge) && isnan(in->spin) : in->charge == -2.0 && in->spin == 3.0);
 }
 

@@ -50,6 +50,7 @@ class mlff_system(Structure):
         ("group", c_int64),
         ("time_fs", c_double),
         ("config_type", c_char * 24),
+        ("info", c_char_p),
     ]
 
 

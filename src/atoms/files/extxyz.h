@@ -45,6 +45,8 @@ typedef struct extxyz_header {
 
 /* ---- extxyz_comment.c */
 
+enum { EXTXYZ_MAX_INFO_BYTES = 65536 }; /* of mlff_system's `info` */
+
 /* Reads the comment line, which is changed; its Properties go into `rows`. Fails with MLFF_ERR_FORMAT, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 mlff_status extxyz_parse_comment(mlff_reader *reader, extxyz_rows *rows, char *line, extxyz_header *head);
 /* T, F and the other words for true and false. */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // extxyz_comment.c: the comment line of a frame of extended XYZ.
 //
-// The comment may hold key=value pairs (values bare, in quotes or in brackets) and bare words; what is known is read, the rest is skipped.
+// The comment may hold key=value pairs (values bare, in quotes or in brackets) and bare words; what is known is read, other pairs are kept
+// as they stand, words are skipped.
 // A comment with neither Lattice nor Properties promises nothing: there a value that cannot be read is free text, elsewhere it is an error.
 #include <math.h>
 #include <string.h>
@@ -241,10 +242,62 @@ static bool take_number(extxyz_header *head, const char *key, char *value)
     return false;
 }
 
-// One pair of the comment line. A value that is not what it should be is noted.
-static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_header *head, char *key, char *value)
+// Pairs that this library writes by itself, or that are said of a frame by what made it, beside those of take_pair.
+static bool is_written_anew(const char *key)
+{
+    static const char *const keys[] = {"step", "relax_end", "relax_steps"};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        if (strcmp(key, keys[k]) == 0) return true;
+    return false;
+}
+
+// Whether a value in quotes or brackets ends where the text does, by the rules of take_value.
+static bool is_whole(const char *value, const char *end)
+{
+    const char *at = value;
+    int depth = 0;
+    if (value == end || !strchr("\"'[{", *value)) return true;
+    if (*value == '"' || *value == '\'') {
+        for (at++; at < end && *at != *value; at++) at += at[0] == '\\';
+        return at == end - 1;
+    }
+    for (; at < end; at++) {
+        depth += *at == '[' || *at == '{';
+        depth -= *at == ']' || *at == '}';
+        if (depth == 0) break;
+    }
+    return at == end - 1;
+}
+
+// The pair of the comment line text[length], as it stood, is kept. One whose quotes or brackets do not end would swallow what follows it.
+static mlff_status keep_pair(mlff_reader *reader, const char *text, size_t length)
+{
+    mlff_status status = MLFF_OK;
+    while (length > 0 && atoms_is_blank(text[length - 1])) length--;
+    while (length > 0 && (atoms_is_blank(*text) || *text == '=')) text++, length--;
+    const char *value = memchr(text, '=', length), *end = text + length;
+    if (!value) return MLFF_OK;
+    for (value++; value < end && atoms_is_blank(*value);) value++;
+    if (!is_whole(value, end)) return MLFF_OK;
+    if (reader->info_length + length + 2 > EXTXYZ_MAX_INFO_BYTES) {
+        reader_warn(reader,
+                    "comment lines have more than 64 KiB of pairs that nothing here reads; the rest of them is not written back");
+        return MLFF_OK;
+    }
+    MLFF_TRY(base_grow(&reader->info, &reader->info_capacity, reader->info_length + length + 2, 1, "a comment line"));
+    if (reader->info_length) reader->info[reader->info_length++] = ' ';
+    memcpy(reader->info + reader->info_length, text, length);
+    reader->info_length += length;
+    reader->info[reader->info_length] = 0;
+done:
+    return status;
+}
+
+// One pair of the comment line; *is_read says whether it is one of those that are known. A value that is not what it should be is noted.
+static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_header *head, char *key, char *value, bool *is_read)
 {
     bool readable = true;
+    *is_read = true;
     if (take_number(head, key, value)) return MLFF_OK;
     if (strcasecmp(key, "Lattice") == 0) {
         head->has_lattice = true;
@@ -261,8 +314,12 @@ static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_head
         head->config_type[base_whole_length(head->config_type, sizeof head->config_type)] = 0;
     } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
         head->other_energy = key;
+        *is_read = false;
     } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial") || extxyz_ends_with(key, "virials")) {
         head->other_stress = key;
+        *is_read = false;
+    } else {
+        *is_read = is_written_anew(key);
     }
     if (!readable) head->unreadable = key;
     return MLFF_OK;
@@ -291,8 +348,18 @@ mlff_status extxyz_parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
                             .stress = {NAN},
                             .virial = {NAN}};
     reader->other_labels[0] = 0;
-    while (next_pair(&line, &key, &value))
-        if (value) MLFF_TRY(take_pair(reader, rows, head, key, value));
+    const size_t length = strlen(line);
+    const char *const begin = line;
+    MLFF_TRY(base_grow(&reader->comment, &reader->comment_capacity, length + 1, 1, "a comment line"));
+    MLFF_TRY(base_grow(&reader->info, &reader->info_capacity, 1, 1, "a comment line"));
+    memcpy(reader->comment, line, length + 1); // pairs are ended in place
+    reader->info[reader->info_length = 0] = 0;
+    for (const char *at = line; next_pair(&line, &key, &value); at = line) {
+        bool is_read = true;
+        if (value) MLFF_TRY(take_pair(reader, rows, head, key, value, &is_read));
+        if (!is_read) MLFF_TRY(keep_pair(reader, reader->comment + (at - begin), (size_t)(line - at)));
+    }
+    if (!head->has_lattice && !head->has_properties) reader->info[reader->info_length = 0] = 0; // free text
     const bool has_form = head->has_lattice || head->has_properties;
     if (head->unreadable && has_form)
         return reader_fail(reader, MLFF_ERR_FORMAT,

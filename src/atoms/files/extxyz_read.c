@@ -113,6 +113,7 @@ static mlff_status make_system(mlff_reader *reader, const extxyz_rows *rows, con
     MLFF_TRY(take_optional(reader, rows, system));
     take_header(reader, head, system);
     if (isnan(system->charge)) system->charge = charge_of_rows(rows, n_atoms);
+    if (reader->info[0]) MLFF_TRY(mlff_system_set_info(system, reader->info));
     snprintf(place, sizeof place, "%s:%lld", reader->name, (long long)comment_line);
     MLFF_TRY(mlff_system_check(system, place));
     *system_out = system;

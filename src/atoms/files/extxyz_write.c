@@ -17,6 +17,18 @@ static void add_key_number(mlff_writer *writer, const char *key, double value)
 
 enum { MAX_COMMENT_BYTES = 2048, MAX_ROW_BYTES = 8 + 11 * (ATOMS_NUMBER_BYTES + 1) };
 
+// config_type="TYPE", without characters that would end it.
+static void add_type(mlff_writer *writer, const mlff_system *system)
+{
+    char text[MLFF_CONFIG_TYPE_BYTES];
+    snprintf(text, sizeof text, "%s", system->config_type);
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == '"' || *at == '\\') *at = '_';
+    writer_add_text(writer, " config_type=\"");
+    writer_add_text(writer, text);
+    writer_add_text(writer, "\"");
+}
+
 static mlff_status add_comment(mlff_writer *writer, const char *path, const mlff_system *system,
                                const mlff_frame_results *results)
 {
@@ -54,6 +66,13 @@ static mlff_status add_comment(mlff_writer *writer, const char *path, const mlff
         writer_add_text(writer, text);
     }
     if (isfinite(results->time_fs)) add_key_number(writer, " time_fs=", results->time_fs);
+    if (system->config_type[0]) add_type(writer, system);
+    if (system->info) {
+        if (strpbrk(system->info, "\r\n"))
+            return mlff_fail(MLFF_ERR_USAGE, "%s: info to be written has more than one line", path);
+        writer_add_text(writer, " ");
+        writer_add_text(writer, system->info);
+    }
     if (results->comment) {
         if (strpbrk(results->comment, "\r\n"))
             return mlff_fail(MLFF_ERR_USAGE, "%s: a comment to be written has more than one line", path);
@@ -101,7 +120,8 @@ static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_
     mlff_status status = MLFF_OK;
     char count[16];
     writer->length = 0;
-    MLFF_TRY(writer_reserve(writer, MAX_COMMENT_BYTES + (results->comment ? strlen(results->comment) : 0)));
+    const size_t texts = (results->comment ? strlen(results->comment) : 0) + (system->info ? strlen(system->info) : 0);
+    MLFF_TRY(writer_reserve(writer, MAX_COMMENT_BYTES + texts));
     snprintf(count, sizeof count, "%d\n", system->n_atoms);
     writer_add_text(writer, count);
     MLFF_TRY(add_comment(writer, path, system, results));

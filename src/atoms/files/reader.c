@@ -418,5 +418,7 @@ void mlff_reader_destroy(mlff_reader *reader)
     base_free(reader->layout);
     base_free(reader->buffer);
     base_free(reader->name);
+    base_free(reader->comment);
+    base_free(reader->info);
     base_free(reader);
 }

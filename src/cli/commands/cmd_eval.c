@@ -18,7 +18,8 @@ static const cli_option options[] = {
      "for a model that estimates the error of its forces: this error of each atom"},
     {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
     {"output", 'o', "FILE",
-     "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd, .nc; - is standard output"},
+     "frames and results: .extxyz (everything but columns of atoms that are not read), .lammpstrj\nor .dump (LAMMPS), .dcd, .nc; "
+     "- is standard output"},
     CLI_FORMAT_OPTION,
     CLI_READER_OPTIONS,
     CLI_SKIP_OPTION,

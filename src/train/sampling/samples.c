@@ -153,14 +153,6 @@ done:
     return status;
 }
 
-// config_type="TYPE", without characters that would end it.
-static void type_pair(const mlff_system *system, char *pair, size_t bytes)
-{
-    const int key = snprintf(pair, bytes, "config_type=\"%s\"", system->config_type) - (int)strlen(system->config_type) - 1;
-    for (char *at = pair + key; at[1]; at++)
-        if ((unsigned char)*at < ' ' || *at == '"' || *at == '\\') *at = '_';
-}
-
 mlff_status mlff_samples_write(const mlff_samples *samples, const char *path)
 {
     mlff_status status = MLFF_OK;
@@ -168,12 +160,8 @@ mlff_status mlff_samples_write(const mlff_samples *samples, const char *path)
 
     MLFF_TRY(mlff_writer_open(path, "extxyz", 0, &writer));
     for (size_t k = 0; k < samples->n; k++) {
-        const mlff_system *system = samples->samples[k].system;
-        char type[MLFF_CONFIG_TYPE_BYTES + 16];
-        type_pair(system, type, sizeof type);
-        const mlff_frame_results results = {
-            .energy = NAN, .step = -1, .time_fs = NAN, .comment = system->config_type[0] ? type : NULL};
-        MLFF_TRY(mlff_writer_write(writer, system, &results));
+        const mlff_frame_results results = {.energy = NAN, .step = -1, .time_fs = NAN};
+        MLFF_TRY(mlff_writer_write(writer, samples->samples[k].system, &results));
     }
     status = mlff_writer_close(writer);
     writer = NULL;
