@@ -132,7 +132,7 @@ typedef struct mlff_distill_config {
     int64_t n_steps;
     double learning_rate;  /* the peak */
     double huber_forces;   /* eV/Å, mlff_loss; 0.1, of standard and thorough 0.03 */
-    const char *optimizer; /* "adamw" or "soap" (mlff_trainer_optimizer); NULL: "adamw"; of standard and thorough "soap" */
+    const char *optimizer; /* "adamw" or "soap" (mlff_trainer_optimizer); NULL: "adamw"; of presets but demo "soap" */
     /* verdict */
     int baseline; /* 1: another student of the same size, steps and number of labels, without rounds and probes, must not be better */
     double nve_ps, hot_ps, compare_ps, speed_s; /* mlff_verdict_options */

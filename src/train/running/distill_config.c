@@ -78,7 +78,7 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
         int64_t n_steps;
         double learning_rate, huber_forces, nve_ps, hot_ps, compare_ps, max_force_error;
     } presets[] = {{"demo", "adamw", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1},
-                   {"quick", "adamw", 2000, 0, 64, 2, 2, 40000, 5e-3, 0.1, 10, 20, 0, 0.06},
+                   {"quick", "soap", 2000, 0, 64, 2, 2, 25000, 2.5e-3, 0.1, 10, 20, 0, 0.06},
                    {"standard", "soap", 8000, 2, 64, 2, 3, 200000, 2e-3, 0.03, 20, 50, 20, 0.03},
                    {"thorough", "soap", 30000, 4, 128, 3, 3, 600000, 1e-3, 0.03, 50, 300, 60, 0.02}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
