@@ -51,6 +51,7 @@ void decomposition_destroy(decomposition *d)
     }
     for (int k = 0; k < 3; k++) base_free(d->planes[k]);
     base_free(d->positions);
+    base_free(d->species);
     base_free(d->sampled);
     base_free(d->sample);
     base_free(d->shares);
@@ -73,7 +74,8 @@ bool decomposition_serves(const decomposition *d, const mlff_batch *batch)
     unsigned char periodic[3];
     copy_cell(batch, cell, periodic);
     if (d->n_made == 0 || d->n_atoms != batch->first_atom[1] || memcmp(cell, d->cell, sizeof cell) != 0 ||
-        memcmp(periodic, d->periodic, sizeof periodic) != 0)
+        memcmp(periodic, d->periodic, sizeof periodic) != 0 ||
+        memcmp(batch->species, d->species, (size_t)d->n_atoms * sizeof *d->species) != 0)
         return false;
     for (size_t i = 0; i < (size_t)d->n_atoms; i++) {
         const double *now = batch->positions + 3 * i, *then = d->positions + 3 * i;
@@ -336,6 +338,8 @@ mlff_status decomposition_make(decomposition *d, int n_threads, const mlff_batch
     memcpy(d->periodic, periodic, sizeof periodic);
     d->n_atoms = batch->first_atom[1];
     MLFF_TRY(base_grow(&d->positions, &d->positions_capacity, 3 * (size_t)d->n_atoms, sizeof *d->positions, "domains"));
+    MLFF_TRY(base_grow(&d->species, &d->species_capacity, (size_t)d->n_atoms, sizeof *d->species, "domains"));
+    memcpy(d->species, batch->species, (size_t)d->n_atoms * sizeof *d->species);
     if (other) {
         domain_grid_choose(d, batch);
         MLFF_TRY(domain_grid_place(d, batch->positions));

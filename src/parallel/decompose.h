@@ -3,7 +3,7 @@
  *
  * Domains are boxes in fractions of the cell: a grid along its axes whose planes are placed so that domains own as many atoms each. Axes
  * with one domain only keep their period. A domain has a ghost for every atom, or image of one, within `reach` of its box. A
- * decomposition serves while no atom has moved by half the skin. */
+ * decomposition serves while no atom has moved by half the skin and all are of the same elements. */
 #ifndef DECOMPOSE_H
 #define DECOMPOSE_H
 
@@ -54,13 +54,14 @@ typedef struct decomposition {
     int largest_balanced; /* atoms of the largest domain when planes were last placed; 0: never */
     int64_t n_made;       /* decompositions so far */
     double *positions;    /* [n_atoms][3] Å, when it was made */
+    int32_t *species;     /* [n_atoms] likewise; domains have copies of them */
     double cell[9];       /* as given */
     unsigned char periodic[3];
     double *sampled, *sample;  /* fractions of some atoms, [][3]; those along one axis in a part of the cell */
     domain_atoms *domains;     /* [n_domains] */
     int n_shares, most_shares; /* runs of atoms that threads sort */
     domain_share *shares;      /* [n_shares][n_domains] */
-    size_t positions_capacity, sampled_capacity, sample_capacity, plane_capacity[3];
+    size_t positions_capacity, species_capacity, sampled_capacity, sample_capacity, plane_capacity[3];
 } decomposition;
 
 mlff_status decomposition_create(int n_domains, double cutoff, double skin, decomposition **decomposition_out);

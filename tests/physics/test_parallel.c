@@ -97,6 +97,31 @@ static void test_one_system_on_several_domains(void **state)
     mlff_model_destroy(painn);
 }
 
+// Calls in which atoms stay and their elements change, as in an exchange of two: each as on one device.
+static void test_elements_that_change(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    assert_ok(support_create(&model, "painn", "n_features=16; n_layers=2; cutoff=4; elements=H,C,O; seed=5"));
+    mlff_system *system = built("silicon", 216, 300);
+    mlff_evaluator *one = support_evaluator_on(model, MLFF_FLOAT64, NULL, 1, NULL),
+                   *several = on_domains(model, 4, MLFF_FLOAT64, 1);
+    for (int call = 0; call < 4; call++) {
+        static const int elements[] = {6, 8, 1};
+        for (int i = 0; i < system->n_atoms; i++) system->species[i] = call % 2 ? elements[i % 3] : 6;
+        if (call == 3) system->species[0] = 8; // of the same composition as call 1
+        if (call == 3) system->species[1] = 6;
+        support_results expected = support_compute_system(one, system), got = support_compute_system(several, system);
+        compare_results("elements that change", &got, &expected, 1e-12);
+        support_results_free(&expected);
+        support_results_free(&got);
+    }
+    mlff_evaluator_destroy(one);
+    mlff_evaluator_destroy(several);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 static void test_ensembles_of_networks(void **state)
 {
     (void)state;
@@ -643,6 +668,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_system_on_several_domains),
+        cmocka_unit_test(test_elements_that_change),
         cmocka_unit_test(test_ensembles_of_networks),
         cmocka_unit_test(test_estimated_errors),
         cmocka_unit_test(test_the_exchange_matters),
