@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Purpose: the numbers a list of times is told by are NumPy's, and the benchmark and the clock do what they say.
 // Reference: numpy.percentile, numpy.std(ddof=1), worked by hand for lists short enough to check on paper.
-#include "cli/simulate/md_drift.c" // a part of the command, which no library holds
+#include "cli/simulate/md_series.c" // a part of the command, which no library holds
 #include "measure/measure.h"
 #include "unit/near.h"
 
@@ -134,14 +134,14 @@ static void test_drift_of_a_random_walk(void **state)
 {
     (void)state;
     enum { TRIALS = 200, N = 1000 };
-    static md_drift drift;
+    static md_series drift;
     int covered = 0;
     for (int trial = 0; trial < TRIALS; trial++) {
         double slope, half, energy = -1e5;
         memset(&drift, 0, sizeof drift);
         for (int k = 0; k < N; k++)
-            md_drift_add(&drift, energy += 1e-3 * (0.01 + base_random_normal(3, (uint64_t)trial, (uint64_t)k)), 1);
-        md_drift_slope(&drift, &slope, &half);
+            md_series_add(&drift, energy += 1e-3 * (0.01 + base_random_normal(3, (uint64_t)trial, (uint64_t)k)), 1);
+        md_series_slope(&drift, &slope, &half);
         covered += fabs(slope - 1e-5) <= half;
     }
     if (covered < 180) fail_msg("the 95 %% interval covers %d of %d", covered, TRIALS); // 190 ± 3
@@ -152,7 +152,7 @@ static void test_drift_of_a_random_walk(void **state)
 static void test_drift_of_unequal_pieces(void **state)
 {
     (void)state;
-    static md_drift drift;
+    static md_series drift;
     for (int resident = 0; resident < 2; resident++) {
         double slope, half;
         int64_t step = 0;
@@ -160,12 +160,42 @@ static void test_drift_of_unequal_pieces(void **state)
         for (int64_t piece = resident ? 10 : 1; step < 100000; piece *= resident && piece < 1000 ? 2 : 1) {
             const int64_t to_line = 1000 - step % 1000, n = piece < to_line ? piece : to_line;
             step += n;
-            md_drift_add(&drift, -1e5 + 1e-6 * (double)step, n);
+            md_series_add(&drift, -1e5 + 1e-6 * (double)step, n);
         }
-        md_drift_slope(&drift, &slope, &half);
+        md_series_slope(&drift, &slope, &half);
         assert_near(slope, 1e-6, 1e-12); // rounding of the energies: 1e-11 eV in 100000 steps
         assert_near(half, 0, 1e-12);
     }
+}
+
+// The error of a mean of normal numbers of width 2, also where samples were joined: 95 % of the means are within the limits of Student's
+// distribution with 9 degrees of freedom. Of correlated ones, each held for 20 steps, as well.
+static void means_have_errors(void **state)
+{
+    (void)state;
+    enum { TRIALS = 400 };
+    static const int lengths[] = {100, 3000, 10000};
+    static md_series numbers;
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int correlated = 0; correlated < (lengths[l] > 100 ? 2 : 1); correlated++) {
+            int n_within = 0;
+            for (int trial = 0; trial < TRIALS; trial++) {
+                double sum = 0, shared = 0;
+                numbers = (md_series){0};
+                for (int k = 0; k < lengths[l]; k++) {
+                    const double number = 2 * base_random_normal(5, (uint64_t)trial, (uint64_t)k);
+                    if (k % 20 == 0) shared = number; // held for 20 steps
+                    md_series_add(&numbers, correlated ? shared : number, 1);
+                    sum += correlated ? shared : number;
+                }
+                n_within += fabs(sum / lengths[l]) < 2.262 * md_series_error(&numbers);
+            }
+            if (n_within < 365 || n_within > 395)
+                fail_msg("%d of %d within, length %d", n_within, TRIALS, lengths[l]); // 380 ± 3.4 sigma
+        }
+    numbers = (md_series){0};
+    for (int k = 0; k < 99; k++) md_series_add(&numbers, k, 1);
+    assert_true(isnan(md_series_error(&numbers)));
 }
 
 int main(void)
@@ -180,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_std_far_from_zero),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_benchmark),
+        cmocka_unit_test(means_have_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

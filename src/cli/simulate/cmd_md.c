@@ -172,7 +172,7 @@ static mlff_status make_piece(simulation *run)
     mlff_status seen = mlff_dynamics_state_get(run->dynamics, &run->last); // also of steps before one that failed
     if (seen == MLFF_OK) run->n_done += run->last.step - before.step;
     if (seen == MLFF_OK && run->last.step > before.step)
-        md_drift_add(&run->drift, run->last.conserved_energy, run->last.step - before.step);
+        md_series_add(&run->drift, run->last.conserved_energy, run->last.step - before.step);
     return status == MLFF_OK ? seen : mlff_fail(status, "%s", cause);
 }
 
@@ -222,6 +222,10 @@ static mlff_status steps(simulation *run)
             run->temperature_sum += run->last.temperature_kelvin;
             run->volume_sum += run->last.volume;
             run->pressure_sum += run->last.pressure;
+            if (run->constant_pressure) {
+                md_series_add(&run->volume, run->last.volume, 1);
+                md_series_add(&run->pressure, run->last.pressure, 1);
+            }
         }
         if (written) {
             md_show(run);

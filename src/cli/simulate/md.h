@@ -4,7 +4,7 @@
 #define MD_H
 
 #include "base/base.h"
-#include "cli/simulate/md_drift.h"
+#include "cli/simulate/md_series.h"
 #include "cli/support/cli.h"
 #include "cli/support/extrapolation.h"
 
@@ -32,8 +32,8 @@ typedef struct simulation {
     int64_t piece;                 // steps of one
     bool constant_pressure, drawn; // velocities were drawn
     double temperature_sum, volume_sum, pressure_sum;
-    int64_t n_states, n_done; // of which temperatures were summed; steps
-    md_drift drift;
+    int64_t n_states, n_done;          // of which temperatures were summed; steps
+    md_series drift, volume, pressure; // the last two at constant pressure
     extrapolation told;
     int n_free;     // atoms that may move
     int n_replicas; // 0: one simulation without a number

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/simulate/md_drift.h"
 #include "cli/simulate/md_files.h"
+#include "cli/simulate/md_series.h"
 
 // Steps are made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
@@ -24,7 +24,7 @@ typedef struct replica {
     mlff_system *system;
     mlff_dynamics *dynamics; // borrowed
     mlff_dynamics_state first, last;
-    md_drift drift;
+    md_series drift;
     double temperature_sum;
     int64_t n_states;
     bool ended;
@@ -357,7 +357,7 @@ static void show(const replicas_run *run)
 static void slope_of(const replica *r, double *slope, double *half)
 {
     const double unit = 1000 / (r->options.timestep_fs * 1e-3 * r->system->n_atoms);
-    md_drift_slope(&r->drift, slope, half);
+    md_series_slope(&r->drift, slope, half);
     *slope *= unit;
     *half *= unit;
 }
@@ -444,7 +444,7 @@ static mlff_status look(replicas_run *run)
         MLFF_TRY(mlff_dynamics_state_get(r->dynamics, &r->last));
         if (!r->ended && !sampled) continue;
         if (!r->ended) {
-            md_drift_add(&r->drift, r->last.conserved_energy, run->sample_every);
+            md_series_add(&r->drift, r->last.conserved_energy, run->sample_every);
             r->temperature_sum += r->last.temperature_kelvin;
             r->n_states++;
             continue;

@@ -73,7 +73,7 @@ static double mean_temperature(const simulation *run)
 static void drift_slope(const simulation *run, double *slope_out, double *half_out)
 {
     const double unit = 1000 / (run->options.timestep_fs * 1e-3 * run->input.system->n_atoms);
-    md_drift_slope(&run->drift, slope_out, half_out);
+    md_series_slope(&run->drift, slope_out, half_out);
     *slope_out *= unit;
     *half_out *= unit;
 }
@@ -82,6 +82,20 @@ static double density_at_mean_volume(const simulation *run)
 {
     const mlff_system *system = run->input.system;
     return mlff_system_density(system) * mlff_system_volume(system) * (double)run->n_states / run->volume_sum;
+}
+
+// Of constant pressure, with standard errors where the run is long enough for them.
+static void print_means(const simulation *run)
+{
+    const double volume = run->volume_sum / (double)run->n_states, of_volume = md_series_error(&run->volume);
+    const double pressure = run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR;
+    const double of_pressure = md_series_error(&run->pressure) / CLI_EV_ANG3_PER_BAR, density = density_at_mean_volume(run);
+    if (isfinite(of_volume) && isfinite(of_pressure))
+        printf("mean volume %.3f ± %.2g Å³ (%.4f ± %.2g g/cm³), mean pressure %.1f ± %.*f bar (standard errors of ten blocks of ",
+               volume, of_volume, density, density * of_volume / volume, pressure, of_pressure < 10, of_pressure);
+    else
+        printf("mean volume %.3f Å³ (%.4f g/cm³), mean pressure %.1f bar (of ", volume, density, pressure);
+    printf("%" PRId64 " state%s)\n", run->n_states, base_plural(run->n_states));
 }
 
 void md_hint_at_halved_temperature(const simulation *run)
@@ -164,10 +178,7 @@ void md_print_summary(simulation *run, bool partial)
         else
             printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
                    run->last.time_fs - run->first.time_fs);
-        if (run->constant_pressure && run->n_states)
-            printf("mean volume %.3f Å³ (%.4f g/cm³), mean pressure %.1f bar (of %" PRId64 " state%s)\n",
-                   run->volume_sum / (double)run->n_states, density_at_mean_volume(run),
-                   run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR, run->n_states, base_plural(run->n_states));
+        if (run->constant_pressure && run->n_states) print_means(run);
         printf("neighbor list rebuilt %" PRId64 " time%s\n", info.n_rebuilds, base_plural(info.n_rebuilds));
         cli_domains_print(&run->setup, (double)info.n_computes);
     }
@@ -196,8 +207,10 @@ void md_print_summary(simulation *run, bool partial)
     cli_json_number(json, "drift_slope_half_width", half);
     if (run->constant_pressure && run->n_states) {
         cli_json_number(json, "mean_volume_ang3", run->volume_sum / (double)run->n_states);
+        cli_json_number(json, "mean_volume_error_ang3", md_series_error(&run->volume));
         cli_json_number(json, "density_at_mean_volume_g_per_cm3", density_at_mean_volume(run));
         cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR);
+        cli_json_number(json, "mean_pressure_error_bar", md_series_error(&run->pressure) / CLI_EV_ANG3_PER_BAR);
     }
     cli_json_int(json, "n_rebuilds", info.n_rebuilds);
     cli_domains_json(&run->setup, (double)info.n_computes, json);
