@@ -138,10 +138,10 @@ class _OnDevice:
 def _read_interface(interface: dict[str, Any], value: Any) -> _OnDevice:
     strides = interface.get("strides")
     # Only DLPack says on which GPU; managed memory (another kind) is on none.
-    kind, index = value.__dlpack_device__() if hasattr(value, "__dlpack_device__") else (None, None)
+    kind, number = value.__dlpack_device__() if hasattr(value, "__dlpack_device__") else (0, 0)
     return _OnDevice(
         int(interface["data"][0] or 0), interface["typestr"], tuple(interface["shape"]), None if strides is None else tuple(strides),
-        int(index) if kind == _CUDA else None, interface.get("stream"), value,
+        int(number) if kind == _CUDA else None, interface.get("stream"), value,
     )  # fmt: skip
 
 
