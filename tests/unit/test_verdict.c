@@ -288,6 +288,33 @@ static void test_shifted_labels(void **state)
     mlff_dataset_destroy(shifted);
 }
 
+// Forces of 0 on fixed atoms are no labels: the others decide.
+static void test_fixed_atoms(void **state)
+{
+    (void)state;
+    mlff_dataset *fixed = NULL;
+    assert_ok(mlff_dataset_create(&fixed));
+    for (int64_t k = 0; k < mlff_dataset_size(test); k++) {
+        mlff_system *system = NULL;
+        assert_ok(mlff_dataset_get(test, k, &system));
+        assert_ok(mlff_system_add_fixed(system));
+        system->fixed[0] = system->fixed[1] = 1;
+        for (int c = 0; c < 3; c++) system->label_forces[c] = 0; // the second fixed atom has forces
+        const mlff_labels labels = {.energy = system->label_energy, .forces = system->label_forces, .weight = 1};
+        assert_ok(mlff_dataset_add(fixed, system, &labels));
+        mlff_system_destroy(system);
+    }
+    mlff_verdict_options options = met_limits();
+    options.speed_s = 0;
+    mlff_verdict *whole = judge(student, NULL, test, &options), *part = judge(student, NULL, fixed, &options);
+    const double all = find_bar(whole, "error.forces")->value, rest_of_them = find_bar(part, "error.forces")->value;
+    if (!(rest_of_them > 0.4 * all && rest_of_them < 1.6 * all))
+        fail_msg("%g meV/Å of two atoms, %g of three", rest_of_them, all);
+    mlff_verdict_destroy(whole);
+    mlff_verdict_destroy(part);
+    mlff_dataset_destroy(fixed);
+}
+
 static void count_of_few(void *context, const char *text)
 {
     *(int *)context += strstr(text, "tell little of the errors of others") != NULL;
@@ -414,10 +441,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_its_own_teacher),   cmocka_unit_test(test_a_stiffer_teacher),
         cmocka_unit_test(test_short_comparisons), cmocka_unit_test(test_probes),
-        cmocka_unit_test(test_no_teacher),        cmocka_unit_test(test_shifted_labels),
-        cmocka_unit_test(test_random_weights),    cmocka_unit_test(test_baseline),
-        cmocka_unit_test(test_systems),           cmocka_unit_test(test_length_of_a_run),
-        cmocka_unit_test(test_few_structures),    cmocka_unit_test(test_dynamics_alone),
+        cmocka_unit_test(test_no_teacher),        cmocka_unit_test(test_fixed_atoms),
+        cmocka_unit_test(test_shifted_labels),    cmocka_unit_test(test_random_weights),
+        cmocka_unit_test(test_baseline),          cmocka_unit_test(test_systems),
+        cmocka_unit_test(test_length_of_a_run),   cmocka_unit_test(test_few_structures),
+        cmocka_unit_test(test_dynamics_alone),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

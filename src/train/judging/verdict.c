@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "train/data/dataset.h"
+#include "train/fitting/train_set.h"
 #include "train/teachers/teacher.h"
 #include "verdict_kept.h"
 
@@ -173,6 +174,7 @@ static mlff_status add_errors(const verdict_run *run, const mlff_force_field *fi
         sums->n_energies++;
     }
     for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) {
+        if (train_set_is_constrained(system, system->label_forces, k / 3)) continue;
         const double error = fabs(forces[k] - system->label_forces[k]);
         sums->force_absolute += error;
         sums->force_square += error * error;
@@ -312,6 +314,7 @@ static mlff_status measure_spread(const verdict_run *run, bool dynamics_alone)
         if (verdict_judges(system, dynamics_alone) &&
             teacher_forces(run->teacher->context, &system, 1, &energy, values, values + width) == MLFF_OK) {
             for (size_t a = 0; system->label_forces && a < width; a++) {
+                if (train_set_is_constrained(system, system->label_forces, (int)(a / 3))) continue;
                 spread += values[width + a];
                 error += fabs(values[a] - system->label_forces[a]);
                 n_components++;
