@@ -239,7 +239,7 @@ test_removed() {
     local line pid k
     for k in $(seq 200); do cat samples.extxyz; done >many.extxyz
     for line in "md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o gone/run.extxyz --checkpoint run.restart" \
-        "md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o gone/run.dcd --checkpoint run.restart" \
+        "md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o gone/run.dcd --checkpoint another.restart" \
         "label model.safetensors many.extxyz -o gone/l.labels --hvp 20 --device cpu --threads 1"; do
         mkdir gone
         # shellcheck disable=SC2086
