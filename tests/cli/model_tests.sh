@@ -111,7 +111,7 @@ test_eval() {
     MLFF_CPU=portable refused 1 'tf32 is a fast mode of GPUs and of processors with AMX \(path amx, not portable\); on the CPU use float32' eval model.safetensors water.xyz --device cpu --precision tf32
     refused 1 'PaiNN has no bf16 on the CPU' eval model.safetensors water.xyz --device cpu --precision bf16
     run 0 new --arch orb-v2 --features 16 --hidden 16 --layers 1 -o orb.safetensors
-    MLFF_CPU=portable refused 1 'bf16 on the CPU takes AVX-512 .*, which portable lacks; use float32' \
+    MLFF_CPU=portable refused 1 'bf16 on the CPU takes AVX-512 .*, which (portable|this processor) lacks; use float32' \
         eval orb.safetensors water.xyz --device cpu --precision bf16
     is "$(value result.json frames)" 3 "number of frames"
     is "$(value result.json frames.0.n_atoms)" 3 n_atoms
