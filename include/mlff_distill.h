@@ -39,7 +39,7 @@ typedef struct mlff_bar {
     double limit;
     int at_least; /* 1: the value must reach the limit; 0: it must not exceed it */
     mlff_bar_state state;
-    char text[320];  /* one line: what was done, or why it was not measured */
+    char text[448];  /* one line: what was done, or why it was not measured */
     char system[24]; /* that it was measured on, where there are several; "" */
 } mlff_bar;
 

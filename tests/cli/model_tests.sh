@@ -226,6 +226,23 @@ test_eval_labels() {
     run 0 eval model.safetensors zeros.xyz --json zeros.json --precision float64
     says '^ +O +MAE [0-9.]+ eV/Å, RMSE [0-9.]+ eV/Å \(2 atoms\)' && says '^ +H +MAE .*\(4 atoms\)'
     is "$(value zeros.json summary.forces_by_element.H.n_atoms)" 4 "atoms of hydrogen"
+    ! grep -q composition zeros.json out || fail "one composition needs no list"
+    # Of each composition, those of the largest force error first: their own errors in runs of their own.
+    cat labels.xyz zeros.xyz >mixed.xyz
+    run 0 eval model.safetensors mixed.xyz --json mixed.json --precision float64
+    says '^by composition, largest errors first:'
+    is "$(value mixed.json summary.errors_by_composition)" 2 compositions
+    local k alone errors=""
+    for k in 0 1; do
+        alone=result.json
+        [ "$(value mixed.json summary.errors_by_composition.$k.composition)" = H2 ] || alone=zeros.json
+        is "$(value mixed.json summary.errors_by_composition.$k.n_frames)" 2 "frames of a composition"
+        for key in forces_mae_ev_per_ang forces_rmse_ev_per_ang; do
+            close_to "$(value mixed.json summary.errors_by_composition.$k.$key)" "$(value $alone summary.$key)" 1e-9
+        done
+        errors="$errors $(value mixed.json summary.errors_by_composition.$k.forces_mae_ev_per_ang)"
+    done
+    echo "$errors" | awk '{ exit !($1 >= $2) }' || fail "not the largest first: $errors"
     local element atoms sum
     for element in "O 0" "H 1 2"; do
         sum=0 atoms=${element#? }

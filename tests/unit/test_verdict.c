@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // test_verdict.c: verdicts against planted truth: a student that is its teacher passes, one that differs fails the bars that it must.
+#include <cjson/cJSON.h>
+#include <unistd.h>
+
 #include "mlff_distill.h"
 #include "support.h"
 #include "unit/log_springs.h"
@@ -315,6 +318,78 @@ static void test_fixed_atoms(void **state)
     mlff_dataset_destroy(fixed);
 }
 
+// Labels of two compositions, and of a third in a cell, that are off by so much, eV/Å: each has its error, the worst is named.
+static void test_compositions(void **state)
+{
+    (void)state;
+    static const double off[] = {0.03, 0.4, 0.1};
+    mlff_dataset *mixed = NULL;
+    mlff_evaluator *evaluator = NULL;
+    assert_ok(mlff_dataset_create(&mixed));
+    assert_ok(mlff_evaluator_create(student, NULL, &evaluator));
+    scaled exact = {evaluator, 1};
+    for (int k = 0; k < 30; k++) {
+        const int kind = k % 5 == 0 ? 2 : k % 5 < 3; // 12 of water, 12 of H2, 6 of water in a cell
+        mlff_system *system = NULL;
+        double energy, forces[9];
+        assert_ok(mlff_system_copy(rest, &system));
+        for (int c = 0; c < 9; c++) system->positions[c] += 0.1 * (base_random_uniform(9, (uint64_t)k, (uint64_t)c) - 0.5);
+        for (int c = 0; kind == 1 && c < 3; c++) { // without its oxygen
+            system->positions[c] = system->positions[3 + c];
+            system->positions[3 + c] = system->positions[6 + c];
+        }
+        if (kind == 1) {
+            system->n_atoms = 2;
+            system->species[0] = system->species[1] = 1;
+        }
+        for (int c = 0; kind == 2 && c < 3; c++) {
+            system->cell[4 * c] = 12;
+            system->periodic[c] = 1;
+        }
+        assert_ok(evaluate(&exact, system, &energy, forces));
+        for (int c = 0; c < 3 * system->n_atoms; c++) forces[c] += (c + k) % 2 ? off[kind] : -off[kind];
+        assert_ok(mlff_dataset_add(
+            mixed, system, &(mlff_labels){.energy = energy + 0.5 * off[kind] * system->n_atoms, .forces = forces, .weight = 1}));
+        mlff_system_destroy(system);
+    }
+    mlff_verdict_options options = met_limits();
+    mlff_verdict *verdict = judge(student, NULL, mixed, &options);
+    if (!strstr(find_bar(verdict, "error.forces")->text,
+                "; of 3 compositions H2 is the worst, 400.0 (12 structures); by element"))
+        fail_msg("%s", find_bar(verdict, "error.forces")->text);
+    char path[] = P_tmpdir "/mlff-verdict-XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    assert_ok(mlff_verdict_save(verdict, path));
+    char *text = NULL;
+    size_t length;
+    assert_ok(base_read_file(path, 1 << 20, &text, &length));
+    cJSON *record = cJSON_Parse(text);
+    const cJSON *list = cJSON_GetObjectItem(record, "errors_by_composition");
+    static const char *const names[] = {"H2", "cell H2O", "H2O"};
+    static const double errors[] = {0.4, 0.1, 0.03};
+    assert_int_equal(cJSON_GetArraySize(list), 3);
+    for (int k = 0; k < 3; k++) {
+        const cJSON *one = cJSON_GetArrayItem(list, k);
+        assert_string_equal(cJSON_GetObjectItem(one, "composition")->valuestring, names[k]);
+        assert_int_equal(cJSON_GetObjectItem(one, "n_structures")->valueint, k == 1 ? 6 : 12);
+        // float32: 1e-6 of the largest force, below 20 eV/Å, and as much of the energies.
+        assert_true(fabs(cJSON_GetObjectItem(one, "force_mae_ev_per_angstrom")->valuedouble - errors[k]) < 2e-5);
+        assert_true(fabs(cJSON_GetObjectItem(one, "energy_mae_ev_per_atom")->valuedouble - 0.5 * errors[k]) < 2e-5);
+    }
+    cJSON_Delete(record);
+    base_free(text);
+    remove(path);
+    mlff_verdict_destroy(verdict);
+    // Of one composition nothing is told.
+    verdict = judge(student, NULL, test, &options);
+    assert_null(strstr(find_bar(verdict, "error.forces")->text, "compositions"));
+    mlff_verdict_destroy(verdict);
+    mlff_evaluator_destroy(evaluator);
+    mlff_dataset_destroy(mixed);
+}
+
 static void count_of_few(void *context, const char *text)
 {
     *(int *)context += strstr(text, "tell little of the errors of others") != NULL;
@@ -444,8 +519,8 @@ int main(void)
         cmocka_unit_test(test_no_teacher),        cmocka_unit_test(test_fixed_atoms),
         cmocka_unit_test(test_shifted_labels),    cmocka_unit_test(test_random_weights),
         cmocka_unit_test(test_baseline),          cmocka_unit_test(test_systems),
-        cmocka_unit_test(test_length_of_a_run),   cmocka_unit_test(test_few_structures),
-        cmocka_unit_test(test_dynamics_alone),
+        cmocka_unit_test(test_length_of_a_run),   cmocka_unit_test(test_compositions),
+        cmocka_unit_test(test_few_structures),    cmocka_unit_test(test_dynamics_alone),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

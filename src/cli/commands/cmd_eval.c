@@ -163,6 +163,7 @@ static void json_end(evaluation *run, bool partial)
 {
     cli_json *json = &run->json;
     const cli_setup *setup = &run->setup;
+    eval_errors_sort(&run->errors);
     cli_json_end(json, ']');
     cli_json_object(json, "summary");
     cli_json_int(json, "n_frames", run->n_frames);
@@ -180,9 +181,10 @@ static void json_end(evaluation *run, bool partial)
     cli_json_end(json, '}');
 }
 
-static void print_summary(const evaluation *run)
+static void print_summary(evaluation *run)
 {
     double seconds = (double)run->compute_ns * 1e-9;
+    eval_errors_sort(&run->errors);
     printf("\n%" PRId64 " frame%s, %" PRId64 " atom%s, computed in %.3f s (%.3f ms a frame", run->n_frames,
            base_plural(run->n_frames), run->n_atoms, base_plural(run->n_atoms), seconds,
            run->n_frames ? 1e3 * seconds / (double)run->n_frames : 0.0);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* verdict.h: shared by verdict.c (the list of bars, errors), speed.c, stability.c (bars from molecular dynamics), pressed.c
+/* verdict.h: shared by verdict.c (the list of bars), verdict_errors.c, speed.c, stability.c (bars from molecular dynamics), pressed.c
  * and verdict_file.c. */
 #ifndef VERDICT_H
 #define VERDICT_H
 
 #include "base/base.h"
 #include "mlff_distill.h"
+#include "verdict_compositions.h"
 
 enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 8 * VERDICT_MAX_SYSTEMS };
 enum { VERDICT_RUNS = 8 }; /* of the comparison with the teacher, by both together */
@@ -50,6 +51,8 @@ struct mlff_verdict {
     double force_error[MLFF_MAX_ATOMIC_NUMBER + 1]; /* mean absolute by element, eV/Å; NaN where there is none */
     int unjudged[MLFF_MAX_ATOMIC_NUMBER + 1];       /* [n_unjudged] elements of the student without a force error */
     int n_unjudged;
+    verdict_composition *compositions; /* [n_compositions] of the structures that are judged; owned */
+    int n_compositions;
     double total_force_error, baseline_force_error; /* of all, eV/Å; NaN */
     double stress_error;                            /* mean absolute of six components, eV/Å³; NaN where none is labelled */
     double teacher_error;  /* mean absolute force of an ensemble that teaches off labels of another method, eV/Å; NaN */
@@ -93,6 +96,10 @@ static inline bool verdict_of_structure(mlff_status status)
     return status == MLFF_ERR_UNSTABLE || status == MLFF_ERR_VALUE;
 }
 
+/* Context of a force field: the student's evaluator. */
+mlff_status verdict_student_forces(void *context, const mlff_system *system, double *energy, double *forces);
+/* Errors on held-out structures, beside the baseline where there is one, and copies of training structures. */
+mlff_status verdict_errors(const verdict_run *run, const mlff_model *student);
 /* One structure a call, and many, beside the teacher; nothing without a teacher where no speed is asked for. */
 mlff_status verdict_speed(const verdict_run *run);
 /* NVE drift; bonds at high temperature; repulsion of compressed pairs; distances and spectrum beside the teacher's. */

@@ -13,6 +13,23 @@ static bool has_speed(const mlff_verdict *verdict)
     return false;
 }
 
+// Of several.
+static void add_compositions(base_text *text, const mlff_verdict *verdict)
+{
+    if (verdict->n_compositions < 2) return;
+    base_text_add(text, ",\n  \"errors_by_composition\": [");
+    for (int k = 0; k < verdict->n_compositions; k++) {
+        const verdict_composition *c = &verdict->compositions[k];
+        base_text_add(text, "%s\n    {", k ? "," : "");
+        record_text(text, true, "composition", c->name);
+        record_integer(text, false, "n_structures", c->n_structures);
+        record_number(text, false, "force_mae_ev_per_angstrom", composition_force_error(c));
+        record_number(text, false, "energy_mae_ev_per_atom", composition_energy_error(c));
+        base_text_add(text, "}");
+    }
+    base_text_add(text, "\n  ]");
+}
+
 mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
 {
     static const char *const states[] = {"passed", "failed", "not measured"};
@@ -31,7 +48,9 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
     base_text_add(&text, ",\n  \"force_mae_by_element_ev_per_angstrom\": {");
     for (int z = 0, n = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
         if (isfinite(verdict->force_error[z])) record_number(&text, n++ == 0, mlff_element_symbol(z), verdict->force_error[z]);
-    base_text_add(&text, "},\n  \"elements_not_judged\": [");
+    base_text_add(&text, "}");
+    add_compositions(&text, verdict);
+    base_text_add(&text, ",\n  \"elements_not_judged\": [");
     for (int k = 0; k < verdict->n_unjudged; k++)
         base_text_add(&text, "%s\"%s\"", k ? ", " : "", mlff_element_symbol(verdict->unjudged[k]));
     base_text_add(&text, "],\n  \"bars\": [");

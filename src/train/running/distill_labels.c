@@ -354,7 +354,7 @@ done:
 
 // A structure of the test; those of one composition, molecules and crystals apart, have one name.
 typedef struct candidate {
-    char name[64];
+    char name[COMPOSITION_NAME_BYTES];
     double force; // eV/Å, its largest: the calmest structure is the nearest to a minimum
     int64_t frame, n_alike;
 } candidate;
@@ -371,10 +371,7 @@ static int compare_candidates(const void *left, const void *right)
 static candidate make_candidate(const mlff_system *system, int64_t frame)
 {
     candidate c = {.force = system->label_forces ? verdict_largest_force(system) : INFINITY, .frame = frame};
-    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
-    char formula[64];
-    mlff_system_formula(system, formula, sizeof formula);
-    snprintf(c.name, sizeof c.name, "%s%.50s", periodic ? "cell " : "", formula);
+    composition_name(system, c.name);
     return c;
 }
 

@@ -227,6 +227,33 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict, bool of_la
     base_text_add(page, "</table>");
 }
 
+static void add_error(base_text *page, double error)
+{
+    base_text_add(page, isfinite(error) ? "<td>%.3g</td>" : "<td></td>", 1e3 * error);
+}
+
+// Of several, those with the largest errors.
+static void add_compositions(base_text *page, const mlff_verdict *verdict)
+{
+    enum { MOST = 20 };
+    if (verdict->n_compositions < 2) return;
+    base_text_add(page, "<h2>Errors by composition</h2><table class=\"bars\"><tr><th>composition</th><th>structures</th>"
+                        "<th>forces, meV/Å</th><th>energy, meV/atom</th></tr>");
+    for (int k = 0; k < verdict->n_compositions && k < MOST; k++) {
+        const verdict_composition *c = &verdict->compositions[k];
+        base_text_add(page, "<tr><td>");
+        drawing_text(page, c->name);
+        base_text_add(page, "</td><td>%" PRId64 "</td>", c->n_structures);
+        add_error(page, composition_force_error(c));
+        add_error(page, composition_energy_error(c));
+        base_text_add(page, "</tr>");
+    }
+    base_text_add(page, "</table><p>Mean absolute errors on the held-out structures that are judged");
+    if (verdict->n_compositions > MOST)
+        base_text_add(page, "; %d compositions with smaller errors are in verdict.json", verdict->n_compositions - MOST);
+    base_text_add(page, ".</p>");
+}
+
 static void add_head(base_text *page, const mlff_model *student, const mlff_distill_config *config)
 {
     mlff_model_info info;
@@ -272,6 +299,7 @@ mlff_status distill_report(const distill *d)
     base_text page = {0};
     add_head(&page, d->student, &d->config);
     add_verdict(&page, d->verdict, d->config.labels);
+    add_compositions(&page, d->verdict);
     base_text_add(&page, "<h2>Training and held-out structures</h2><div class=\"plots\">");
     if (distill_is_there(d, DISTILL_HISTORY)) MLFF_TRY(history_draw(d->path[DISTILL_HISTORY], &page));
     MLFF_TRY(draw_rounds(&page, d));
