@@ -33,6 +33,16 @@ static void lists(void **state)
     assert_string_equal(mlff_last_error(),
                         "no system is called 'kryptonite'; there are silicon, aluminum, iron, water, h2o, methane, ethanol, "
                         "benzene, aspirin, caffeine");
+    static const char *const smiles[] = {"CCO", "CC(=O)Oc1ccccc1C(=O)O", "[NH4+]", "C/C=C\\C"};
+    for (size_t k = 0; k < sizeof smiles / sizeof *smiles; k++) {
+        assert_int_equal(mlff_system_build(smiles[k], 0, 0, &system), MLFF_ERR_USAGE);
+        assert_non_null(strstr(mlff_last_error(), "seeds_from_smiles"));
+    }
+    static const char *const others[] = {"", "silicon-64", "spoon", "h2", "Water", "mol.xyz"};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        assert_int_equal(mlff_system_build(others[k], 0, 0, &system), MLFF_ERR_USAGE);
+        assert_null(strstr(mlff_last_error(), "seeds_from_smiles"));
+    }
     assert_int_equal(mlff_system_build(NULL, 8, 0, &system), MLFF_ERR_USAGE);
     assert_int_equal(mlff_system_build("silicon", 2000000000, 0, &system), MLFF_ERR_LIMIT);
     assert_null(system);

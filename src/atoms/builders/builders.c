@@ -128,6 +128,12 @@ static mlff_status build_molecule(const atoms_molecule *molecule, mlff_system **
     return MLFF_OK;
 }
 
+// Whether a name may be meant as a SMILES: of its characters alone.
+static bool is_like_smiles(const char *name)
+{
+    return name[strspn(name, "BCNOPSFIHlrbcnops0123456789()[]=#@+-/\\.%")] == 0 && strpbrk(name, "BCNOPSFI[(=#");
+}
+
 mlff_status mlff_system_build(const char *name, int n_atoms, uint64_t seed, mlff_system **system_out)
 {
     if (!name) name = "";
@@ -148,5 +154,7 @@ mlff_status mlff_system_build(const char *name, int n_atoms, uint64_t seed, mlff
         size_t length = strlen(known);
         snprintf(known + length, sizeof known - length, "%s%s", k > 0 ? ", " : "", builders[k].name);
     }
-    return mlff_fail(MLFF_ERR_USAGE, "no system is called '%.40s'; there are %s", name, known);
+    return mlff_fail(MLFF_ERR_USAGE, "no system is called '%.40s'; there are %s%s", name, known,
+                     is_like_smiles(name) ? "; of a SMILES, seeds_from_smiles of the Python package makes structures for a file"
+                                          : "");
 }
