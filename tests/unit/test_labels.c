@@ -166,6 +166,34 @@ static void test_cut_everywhere(void **state)
     mlff_teacher_destroy(teacher);
 }
 
+// Structures that are there twice have two labels each, also where the file was cut between them, and none is added to those.
+static void test_cut_between_equal_structures(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(3, false);
+    const char *path = in_folder("equal.labels");
+    size_t once, whole, length;
+    label_all(path, teacher, samples);
+    base_free(read_all(path, &once));
+    unlink(path);
+    for (int64_t k = 0; k < 3; k++) assert_ok(mlff_samples_add(samples, mlff_samples_get(samples, k, NULL), "again"));
+    label_all(path, teacher, samples);
+    char *bytes = read_all(path, &whole);
+    assert_true(whole > once);
+    for (size_t cut = once; cut <= whole; cut += whole - once) {
+        write_all(path, bytes, cut);
+        label_all(path, teacher, samples);
+        char *again = read_all(path, &length);
+        assert_int_equal(length, whole);
+        assert_memory_equal(again, bytes, whole);
+        base_free(again);
+    }
+    base_free(bytes);
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+}
+
 // A flipped bit is found wherever it is; only at the end is it taken for an unfinished label.
 static void test_damage(void **state)
 {
@@ -450,10 +478,11 @@ static void test_first_call(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume),        cmocka_unit_test(test_cut_everywhere), cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_other_teacher), cmocka_unit_test(test_full_disk),      cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_dataset),       cmocka_unit_test(test_dataset_save),   cmocka_unit_test(test_first_call)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume),        cmocka_unit_test(test_cut_everywhere),
+                                       cmocka_unit_test(test_damage),        cmocka_unit_test(test_cut_between_equal_structures),
+                                       cmocka_unit_test(test_other_teacher), cmocka_unit_test(test_full_disk),
+                                       cmocka_unit_test(test_kills),         cmocka_unit_test(test_dataset),
+                                       cmocka_unit_test(test_dataset_save),  cmocka_unit_test(test_first_call)};
     if (!mkdtemp(folder)) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     char command[64];

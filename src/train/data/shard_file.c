@@ -21,7 +21,8 @@ struct mlff_shard {
     int descriptor;
     int64_t good_bytes; // whole frames end here
     int64_t synced_ns;
-    uint64_t *keys; // open addressing, 0: free; keys_capacity is a power of two
+    uint64_t *keys;   // open addressing, 0: free; keys_capacity is a power of two
+    uint32_t *counts; // labels of each: a trajectory may have a structure twice
     size_t n_keys, keys_capacity;
     char *bytes; // frames being made
     size_t bytes_capacity;
@@ -42,18 +43,30 @@ static mlff_status add_key(mlff_shard *shard, uint64_t key)
 {
     if (2 * (shard->n_keys + 1) > shard->keys_capacity) {
         uint64_t *old = shard->keys;
+        uint32_t *old_counts = shard->counts;
         const size_t old_capacity = shard->keys_capacity, capacity = old_capacity ? 2 * old_capacity : 1024;
         uint64_t *grown = base_alloc(capacity, sizeof *grown, "keys of labels");
-        if (!grown) return MLFF_ERR_MEMORY;
+        uint32_t *counts = grown ? base_alloc(capacity, sizeof *counts, "keys of labels") : NULL;
+        if (!counts) {
+            base_free(grown);
+            return MLFF_ERR_MEMORY;
+        }
         shard->keys = grown;
+        shard->counts = counts;
         shard->keys_capacity = capacity;
-        for (size_t k = 0; k < old_capacity; k++)
-            if (old[k]) grown[key_place(shard, old[k])] = old[k];
+        for (size_t k = 0; k < old_capacity; k++) {
+            if (!old[k]) continue;
+            const size_t at = key_place(shard, old[k]);
+            grown[at] = old[k];
+            counts[at] = old_counts[k];
+        }
         base_free(old);
+        base_free(old_counts);
     }
     const size_t at = key_place(shard, key);
     shard->n_keys += shard->keys[at] == 0;
     shard->keys[at] = key;
+    shard->counts[at]++;
     return MLFF_OK;
 }
 
@@ -165,6 +178,7 @@ static void shard_free(mlff_shard *shard)
     if (shard->descriptor >= 0) close(shard->descriptor);
     base_free(shard->path);
     base_free(shard->keys);
+    base_free(shard->counts);
     base_free(shard->bytes);
     base_free(shard);
 }
@@ -273,17 +287,30 @@ mlff_label_options mlff_label_options_default(void)
     return (mlff_label_options){.struct_size = sizeof(mlff_label_options)};
 }
 
-// The samples that the file has no label of, in their order.
+// The samples that the file has no label of, in their order. Of a structure that is there several times as many are missing as it has too
+// few labels: so a run that goes on labels what one that was never stopped does.
 static mlff_status find_missing(const mlff_shard *shard, const mlff_samples *samples, const sample ***missing_out, size_t *n_out)
 {
+    mlff_status status = MLFF_OK;
     const sample **missing = base_alloc(samples->n, sizeof *missing, "samples");
-    if (!missing) return MLFF_ERR_MEMORY;
+    uint32_t *found = base_alloc(shard->keys_capacity, sizeof *found, "samples");
+    if (!missing || !found) MLFF_TRY(MLFF_ERR_MEMORY);
     size_t n = 0;
-    for (size_t k = 0; k < samples->n; k++)
-        if (shard->n_keys == 0 || !has_key(shard, shard_key(samples->samples[k].system))) missing[n++] = &samples->samples[k];
+    for (size_t k = 0; k < samples->n; k++) {
+        const uint64_t key = shard->n_keys > 0 ? shard_key(samples->samples[k].system) : 0;
+        const size_t at = shard->n_keys > 0 ? key_place(shard, key) : 0;
+        if (shard->n_keys > 0 && shard->keys[at] == key && found[at] < shard->counts[at])
+            found[at]++;
+        else
+            missing[n++] = &samples->samples[k];
+    }
     *missing_out = missing;
     *n_out = n;
-    return MLFF_OK;
+    missing = NULL;
+done:
+    base_free(missing);
+    base_free(found);
+    return status;
 }
 
 // Structures that were computed in one call, and their way into the file.
