@@ -160,6 +160,9 @@ static void test_resumes_to_the_same_bits(void **state)
     mlff_dataset *changed = make_data(teacher, 12, 6); // errors of the best weights so far are not of these
     assert_refused(fit(student, data, changed, INT64_MAX, true, &pieces), MLFF_ERR_VALUE, "other structures for validation");
     mlff_dataset_destroy(changed);
+    mlff_model *begun_with = make_model("16", "3"); // its weights are not those that are trained
+    assert_refused(fit(begun_with, data, other, INT64_MAX, true, &pieces), MLFF_ERR_VALUE, "began with other weights");
+    mlff_model_destroy(begun_with);
     assert_int_equal(fit(student, data, other, INT64_MAX, true, &pieces), MLFF_OK);
 
     char *history = NULL;

@@ -113,6 +113,18 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
+// The weights that the training began with, which those of a checkpoint do not tell any more.
+static void find_begun_with(const mlff_trainer *t, char text[17])
+{
+    uint64_t hash = 14695981039346656037u;
+    for (size_t k = 0; k < t->model->file.n_tensors; k++) {
+        const model_tensor *tensor = &t->model->file.tensors[k];
+        hash = hash_bytes(hash, tensor->name, strlen(tensor->name) + 1);
+        hash = hash_bytes(hash, tensor->data, (size_t)tensor->n_elements * (tensor->is_double ? sizeof(double) : sizeof(float)));
+    }
+    snprintf(text, 17, "%016" PRIx64, hash);
+}
+
 mlff_status trainer_identify(mlff_trainer *t)
 {
     mlff_status status = MLFF_OK;
@@ -190,6 +202,7 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     mlff_status status = MLFF_OK;
     model_weights state = {0};
     base_text run = {0};
+    char begun_with[17];
     if (!t || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_save: trainer and path must be given");
     const mlff_training_errors *b = &t->best;
     for (int v = 0; v < n_vectors(t); v++) {
@@ -212,7 +225,9 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     MLFF_TRY(weights_set(&state, "best_step", "%" PRId64, t->best_step));
     MLFF_TRY(write_sums(t, &state));
     MLFF_TRY(weights_set(&state, "elapsed_s", "%.17g", t->elapsed_s));
+    find_begun_with(t, begun_with);
     if (t->best_by[0]) MLFF_TRY(weights_set(&state, "best_by", "%s", t->best_by));
+    if (t->best_by[0]) MLFF_TRY(weights_set(&state, "begun_with", "%s", begun_with));
     if (t->identity[0]) MLFF_TRY(weights_set(&state, "identity", "%s", t->identity));
     MLFF_TRY(weights_set(&state, "checksum", "%016" PRIx64, checksum(&state)));
     MLFF_TRY(weights_write(&state, path));
@@ -257,7 +272,9 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
 {
     mlff_status status = MLFF_OK;
     base_text run = {0};
-    const char *saved = weights_get(state, "run"), *best_by = weights_get(state, "best_by");
+    char own[17];
+    const char *saved = weights_get(state, "run"), *best_by = weights_get(state, "best_by"),
+               *begun_with = weights_get(state, "begun_with"); // checkpoints that were written before had none
     MLFF_TRY(check_format(path, state));
     describe_run(t, &run);
     MLFF_TRY(run.status);
@@ -279,6 +296,12 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
                   "%s: is of a run with other structures for validation, which choose its best weights; resume with those it was "
                   "begun with, or begin again",
                   path);
+    find_begun_with(t, own);
+    if (t->best_by[0] && begun_with && strcmp(begun_with, own) != 0)
+        MLFF_FAIL(
+            MLFF_ERR_VALUE,
+            "%s: is of a training that began with other weights; resume with the student that it began with, or begin again",
+            path);
     for (int v = 0; v < n_vectors(t); v++) {
         const model_tensor *tensor = weights_find(state, vector_names[v]);
         if (!tensor || !tensor->is_double || tensor->n_elements != train_vector_size(t->backend, (enum train_vector)v))
