@@ -8,6 +8,7 @@
 #include "train/sampling/normal_modes.h"
 #include "train/sampling/sample_geometry.h"
 #include "train/sampling/walkers.h"
+#include "train/teachers/teacher.h"
 
 static mlff_system *molecule(const char *name)
 {
@@ -304,6 +305,36 @@ static void test_lengths_of_trajectories(void **state)
         mlff_teacher_destroy(teacher);
         mlff_system_destroy(system);
     }
+}
+
+// The number of processes is that of the threads: a run may go on with others.
+static void test_number_of_processes(void **state)
+{
+    (void)state;
+    mlff_sample_options options = mlff_sample_options_default();
+    mlff_system *rest = molecule("ethanol");
+    const char *const name = "ethanol";
+    mlff_samples *seeds = seeds_of(&name, 1), *samples[2];
+    options.methods = "md";
+    options.relax = 0;
+    options.n_samples = 50;
+    for (int k = 0; k < 2; k++) {
+        mlff_teacher *teacher;
+        assert_ok(mlff_teacher_create("xtb:springs", springs, rest, &teacher));
+        teacher->facts.n_parallel = k ? 32 : 1;
+        samples[k] = sample_with(teacher, seeds, &options);
+        mlff_teacher_destroy(teacher);
+    }
+    const int64_t n = mlff_samples_size(samples[0]);
+    assert_int_equal(mlff_samples_size(samples[1]), n);
+    for (int64_t k = 0; k < n; k++) {
+        const mlff_system *one = mlff_samples_get(samples[0], k, NULL), *other = mlff_samples_get(samples[1], k, NULL);
+        assert_int_equal(one->group, other->group);
+        assert_memory_equal(one->positions, other->positions, 3 * sizeof(double) * (size_t)one->n_atoms);
+    }
+    for (int k = 0; k < 2; k++) mlff_samples_destroy(samples[k]);
+    mlff_samples_destroy(seeds);
+    mlff_system_destroy(rest);
 }
 
 // Atoms that are farther apart than those of molecules are pressed together too: three of argon at 3.8 Å, 1.8 times the sum of their radii.
@@ -615,6 +646,7 @@ int main(void)
                                        cmocka_unit_test(test_pairs_of_large_atoms),
                                        cmocka_unit_test(test_sample),
                                        cmocka_unit_test(test_lengths_of_trajectories),
+                                       cmocka_unit_test(test_number_of_processes),
                                        cmocka_unit_test(test_stopped),
                                        cmocka_unit_test(test_without_modes),
                                        cmocka_unit_test(test_neighboring_seeds),
