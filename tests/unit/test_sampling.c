@@ -307,6 +307,28 @@ static void test_lengths_of_trajectories(void **state)
     }
 }
 
+// Springs hold the atoms of each frame nearer than is wanted: the trajectories end, with none of them.
+static void test_all_rejected(void **state)
+{
+    (void)state;
+    mlff_sample_options options = mlff_sample_options_default();
+    mlff_system *rest = molecule("ethanol");
+    const char *const name = "ethanol";
+    mlff_samples *seeds = seeds_of(&name, 1);
+    mlff_teacher *teacher = spring_teacher(rest);
+    options.methods = "md";
+    options.relax = 0;
+    options.n_samples = 10;
+    options.closest = 0.99;
+    for (int c = 0; c < 3; c++) rest->positions[3 * 1 + c] = 0.4 * rest->positions[3 * 1 + c] + 0.6 * rest->positions[c];
+    mlff_samples *samples = sample_with(teacher, seeds, &options);
+    assert_true(mlff_samples_size(samples) < 10);
+    mlff_samples_destroy(samples);
+    mlff_samples_destroy(seeds);
+    mlff_teacher_destroy(teacher);
+    mlff_system_destroy(rest);
+}
+
 // The number of processes is that of the threads: a run may go on with others.
 static void test_number_of_processes(void **state)
 {
@@ -647,6 +669,7 @@ int main(void)
                                        cmocka_unit_test(test_sample),
                                        cmocka_unit_test(test_lengths_of_trajectories),
                                        cmocka_unit_test(test_number_of_processes),
+                                       cmocka_unit_test(test_all_rejected),
                                        cmocka_unit_test(test_stopped),
                                        cmocka_unit_test(test_without_modes),
                                        cmocka_unit_test(test_neighboring_seeds),

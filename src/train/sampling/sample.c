@@ -328,8 +328,8 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
     }
     MLFF_TRY(walkers_thermalize(&w));
     MLFF_TRY(walkers_forces(&w));
-    const int64_t end = (int64_t)s->candidates->n + n;
-    while ((int64_t)s->candidates->n < end && walkers_alive(&w) > 0) {
+    const int64_t end = (int64_t)s->candidates->n + n, longest = longest_trajectory(s);
+    for (int64_t frame = 0; frame < longest && (int64_t)s->candidates->n < end && walkers_alive(&w) > 0; frame++) {
         MLFF_TRY(walkers_run(&w, n_steps, o->timestep_fs, o->friction_per_fs, &step));
         for (size_t k = 0; k < w.n && (int64_t)s->candidates->n < end; k++) {
             const walker *one = &w.walkers[k];
