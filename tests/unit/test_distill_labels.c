@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "train/data/dataset.h"
+#include "train/running/distill.h"
 #include "unit/distill_runs.h"
 
 enum { MOLECULES = 1, CELLS = 2, SOME_ENERGIES = 4, NO_FORCES = 8, NO_GROUPS = 16, ONE_ALUMINUM = 32 };
@@ -388,6 +389,40 @@ static mlff_status run_on(const mlff_dataset *data, const char *run, int *calls)
     return mlff_distill(&config, in_folder(run, ""), &options, &passed);
 }
 
+// A Hessian probe one of whose structures has too large a force to be judged does not validate; no half of one does.
+static void test_probes_stay_whole(void **state)
+{
+    (void)state;
+    mlff_dataset *all;
+    distill_data data = {0};
+    const double energy = -1, step = 0.01;
+    assert_ok(mlff_dataset_create(&all));
+    for (int k = 0; k < 60; k++) {
+        mlff_system *side[2];
+        double forces[2][9] = {{k % 3 == 0 ? 20.1 : 19.9}, {k % 3 == 1 ? 20.1 : 19.9}};
+        mlff_labels labels[2];
+        for (int s = 0; s < 2; s++) {
+            assert_ok(mlff_system_copy(rest, &side[s]));
+            side[s]->group = k;
+            side[s]->positions[0] += 1e-3 * k + (s ? -step : step);
+            labels[s] = (mlff_labels){.energy = energy, .forces = forces[s], .weight = 1};
+        }
+        assert_ok(mlff_dataset_add_probe(all, side[0], side[1], step, &labels[0], &labels[1]));
+        for (int s = 0; s < 2; s++) mlff_system_destroy(side[s]);
+    }
+    assert_ok(distill_data_create(&data));
+    assert_ok(distill_divide(all, 1, &data));
+    const mlff_dataset *validation = data.validation;
+    assert_true(validation->n_frames > 0 && validation->n_frames % 2 == 0);
+    for (size_t f = 0; f < validation->n_frames; f++) {
+        assert_true(validation->frames[f].probe_step == (f % 2 ? 0 : step));
+        assert_true(validation->frames[f].system->label_forces[0] == 19.9);
+        assert_int_equal(validation->frames[f].system->group, validation->frames[f / 2 * 2].system->group);
+    }
+    distill_data_free(&data);
+    mlff_dataset_destroy(all);
+}
+
 // A dataset of the caller's in place of files: the run keeps it, and goes on without it, also in a folder that was moved.
 static void test_dataset(void **state)
 {
@@ -485,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_whole_run),      cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
         cmocka_unit_test(test_changed_labels), // removes the whole run
         cmocka_unit_test(test_mixed_labels),   cmocka_unit_test(test_teacher_beside),   cmocka_unit_test(test_data_is_a_pipe),
-        cmocka_unit_test(test_dataset),        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_dataset),        cmocka_unit_test(test_refuses),          cmocka_unit_test(test_probes_stay_whole),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

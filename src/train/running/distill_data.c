@@ -127,9 +127,12 @@ static mlff_status append(mlff_dataset *to, const mlff_dataset *from, bool judge
 {
     mlff_status status = MLFF_OK;
     const bool dynamics_alone = judged_alone && verdict_has_dynamics(from);
-    for (size_t k = 0; k < from->n_frames; k++)
-        if (!judged_alone || verdict_judges(from->frames[k].system, dynamics_alone))
-            MLFF_TRY(dataset_add_copy(to, &from->frames[k]));
+    for (size_t k = 0, n; k < from->n_frames; k += n) {
+        bool judged = true;
+        n = from->frames[k].probe_step > 0 ? 2 : 1; // of a Hessian probe both structures, or none
+        for (size_t f = k; f < k + n; f++) judged = judged && verdict_judges(from->frames[f].system, dynamics_alone);
+        for (size_t f = k; f < k + n && (judged || !judged_alone); f++) MLFF_TRY(dataset_add_copy(to, &from->frames[f]));
+    }
 done:
     return status;
 }
