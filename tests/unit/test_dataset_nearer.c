@@ -99,6 +99,35 @@ static double defined_energy(const calculators *c, const mlff_system *at, const 
     return plain + with - without;
 }
 
+// A force of 0 on a fixed atom is that of a constraint, and no label: no structure has a force made of it.
+static void test_fixed_atoms(void **state)
+{
+    (void)state;
+    calculators c = make_calculators();
+    for (int pressed = 0; pressed < 2; pressed++) {
+        mlff_dataset *data, *nearer;
+        sample_contact pair;
+        double energy, forces[27];
+        assert_ok(mlff_dataset_create(&data));
+        assert_ok(mlff_dataset_create(&nearer));
+        mlff_system *from = pressed_ethanol(pressed ? 0.65 : 1, false, 7);
+        assert_ok(sample_closest_pair(from, &pair));
+        compute(c.of_plain, from, &energy, forces);
+        assert_ok(mlff_system_add_fixed(from));
+        from->fixed[pair.a] = 1;
+        for (int k = 0; k < 3; k++) forces[3 * pair.a + k] = 0;
+        assert_ok(mlff_dataset_add(data, from, &(mlff_labels){.energy = energy, .forces = forces, .weight = 1}));
+        mlff_system_destroy(from);
+        assert_ok(dataset_make_nearer(data, c.repelling, 2, 1, 11, nearer));
+        assert_true(nearer->n_frames > 0); // of other atoms
+        for (size_t f = 0; f < nearer->n_frames; f++)
+            for (int k = 0; k < 3; k++) assert_true(nearer->frames[f].system->label_forces[3 * pair.a + k] == 0);
+        mlff_dataset_destroy(data);
+        mlff_dataset_destroy(nearer);
+    }
+    free_calculators(&c);
+}
+
 static void test_forces(void **state)
 {
     (void)state;
@@ -319,8 +348,8 @@ static void test_trainer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forces),  cmocka_unit_test(test_unpressed), cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_trainer),
+        cmocka_unit_test(test_forces), cmocka_unit_test(test_fixed_atoms), cmocka_unit_test(test_unpressed),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_threads),     cmocka_unit_test(test_trainer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@
 #include "dataset.h"
 #include "device/team.h"
 #include "model/model.h"
+#include "train/fitting/train_set.h"
 #include "train/sampling/sample_geometry.h"
 
 #define PRESSED 0.76       // of the sum of covalent radii: hardly a bond at 1000 K is as short
@@ -59,6 +60,12 @@ static bool can_be_used(const mlff_dataset *data, size_t frame)
     return true;
 }
 
+// Whether the force on one of the two is no label but that of a constraint, from which none can be made.
+static bool lacks_force(const mlff_system *system, int i, int j)
+{
+    return train_set_is_constrained(system, system->label_forces, i) || train_set_is_constrained(system, system->label_forces, j);
+}
+
 static void find_pressed(void *context, const team_member *member)
 {
     const search *s = context;
@@ -68,7 +75,9 @@ static void find_pressed(void *context, const team_member *member)
         *pressed = (sample_contact){-1, -1, NAN};
         if (!can_be_used(s->data, f)) continue;
         status = sample_closest_pair(s->data->frames[f].system, pressed);
-        if (pressed->a == pressed->b || !(pressed->ratio >= NEAREST && pressed->ratio <= PRESSED)) pressed->a = -1;
+        if (pressed->a == pressed->b || !(pressed->ratio >= NEAREST && pressed->ratio <= PRESSED) ||
+            lacks_force(s->data->frames[f].system, pressed->a, pressed->b))
+            pressed->a = -1;
     }
     s->status[member->thread] = status;
 }
@@ -180,7 +189,8 @@ static void find_contacts(void *context, const team_member *member)
                 vector_between(system, &images, i, j, v);
                 const double distance = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
                 contact *least = &nearest[kind_of(a, b)];
-                if (distance < least->distance) *least = (contact){.distance = distance, .frame = f, .i = i, .j = j};
+                if (distance < least->distance && !lacks_force(system, i, j))
+                    *least = (contact){.distance = distance, .frame = f, .i = i, .j = j};
             }
         for (int k = 0; k < MOST_KINDS; k++)
             if (nearest[k].distance < FARTHEST) keep_contact(found, k, &nearest[k]);
