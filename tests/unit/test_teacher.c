@@ -5,8 +5,10 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "mlff_distill.h"
 #include "train/teachers/teacher.h"
@@ -224,6 +226,49 @@ static void test_xtb_timeout(void **state)
     assert_int_equal(find_children(&child, 1), 0); // nothing is left behind
 }
 
+// A worker ends with its parent, also in the midst of a structure.
+static void test_xtb_parent_killed(void **state)
+{
+    (void)state;
+    int ends[2], way = 0;
+    pid_t worker = 0, ended = 0;
+    mlff_teacher_destroy(xtb("xtb:gfn1", 1, 60)); // skips where there is no xtb
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); // the worker becomes this process's child
+    const pid_t parent = fork();
+    assert_true(parent >= 0);
+    if (parent == 0) {
+        mlff_teacher *teacher = xtb("xtb:gfn1", 1, 600);
+        mlff_system *slow;
+        mlff_label label;
+        assert_ok(mlff_system_build("water", 375, 1, &slow)); // a cluster: takes 10 s and more
+        memset(slow->cell, 0, sizeof slow->cell);
+        memset(slow->periodic, 0, sizeof slow->periodic);
+        const mlff_system *const systems[] = {slow};
+        if (find_children(&worker, 1) != 1) worker = 0;
+        (void)!write(ends[1], &worker, sizeof worker);
+        (void)mlff_teacher_compute(teacher, systems, 1, &label);
+        _exit(0);
+    }
+    assert_int_equal(read(ends[0], &worker, sizeof worker), sizeof worker);
+    usleep(500000); // it computes
+    kill(parent, SIGKILL);
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    for (int k = 0; worker > 0 && ended == 0 && k < 60; k++) {
+        ended = waitpid(worker, &way, WNOHANG);
+        usleep(50000);
+    }
+    if (worker > 0 && ended != worker) {
+        kill(worker, SIGKILL);
+        waitpid(worker, NULL, 0);
+        fail_msg("the worker still computes 3 s after its parent was killed");
+    }
+    assert_true(worker <= 0 || WIFEXITED(way));
+    close(ends[0]);
+    close(ends[1]);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 // GFN1-xTB in a cell, against differences of its energy.
 static void test_xtb_periodic(void **state)
 {
@@ -434,10 +479,10 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_xtb_forces),   cmocka_unit_test(test_xtb_energies),   cmocka_unit_test(test_xtb_batch),
-        cmocka_unit_test(test_xtb_crash),    cmocka_unit_test(test_xtb_no_process), cmocka_unit_test(test_xtb_timeout),
-        cmocka_unit_test(test_xtb_periodic), cmocka_unit_test(test_model),          cmocka_unit_test(test_model_in_calls),
-        cmocka_unit_test(test_ensemble),     cmocka_unit_test(test_forces_alone),   cmocka_unit_test(test_function),
-        cmocka_unit_test(test_names)};
+        cmocka_unit_test(test_xtb_forces),        cmocka_unit_test(test_xtb_energies),   cmocka_unit_test(test_xtb_batch),
+        cmocka_unit_test(test_xtb_crash),         cmocka_unit_test(test_xtb_no_process), cmocka_unit_test(test_xtb_timeout),
+        cmocka_unit_test(test_xtb_parent_killed), cmocka_unit_test(test_xtb_periodic),   cmocka_unit_test(test_model),
+        cmocka_unit_test(test_model_in_calls),    cmocka_unit_test(test_ensemble),       cmocka_unit_test(test_forces_alone),
+        cmocka_unit_test(test_function),          cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,11 +117,21 @@ static int settle(int socket)
     return 3;
 }
 
+// Ends the process once the parent's socket is closed: a structure may take for ever, and a parent that was killed ends no worker.
+static void *watch_parent(void *context)
+{
+    struct pollfd parent = {.fd = *(const int *)context}; // POLLHUP is told unasked
+    while (poll(&parent, 1, -1) < 1) continue;
+    _exit(0);
+}
+
 void worker_run(int socket, const worker_kind *kind, const char *argument)
 {
+    pthread_t watch;
     worker_hello hello = {0};
     void *session = NULL;
     socket = settle(socket);
+    if (pthread_create(&watch, NULL, watch_parent, &socket) == 0) pthread_detach(watch);
     worker_limit_threads();
     hello.status = kind->open(argument, &session, &hello);
     if (hello.status != MLFF_OK) snprintf(hello.text, sizeof hello.text, "%.390s", mlff_last_error());
