@@ -226,6 +226,31 @@ static void test_xtb_timeout(void **state)
     assert_int_equal(find_children(&child, 1), 0); // nothing is left behind
 }
 
+// A cluster of water.
+static mlff_system *cluster(int n_atoms)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build("water", n_atoms, 1, &system));
+    memset(system->cell, 0, sizeof system->cell);
+    memset(system->periodic, 0, sizeof system->periodic);
+    return system;
+}
+
+// xtb's arrays on the stack do not end the process: of so many atoms they were more than the usual 8 MiB within 0.3 s.
+static void test_xtb_large(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = xtb("xtb:gfn2", 1, 3);
+    mlff_system *system = cluster(648);
+    const mlff_system *const systems[] = {system};
+    mlff_label label;
+    assert_ok(mlff_teacher_compute(teacher, systems, 1, &label));
+    if (label.status != MLFF_OK && !strstr(label.problem, "no answer within 3 s")) fail_msg("%s", label.problem);
+    mlff_label_clear(&label);
+    mlff_system_destroy(system);
+    mlff_teacher_destroy(teacher);
+}
+
 // A worker ends with its parent, also in the midst of a structure.
 static void test_xtb_parent_killed(void **state)
 {
@@ -239,12 +264,8 @@ static void test_xtb_parent_killed(void **state)
     assert_true(parent >= 0);
     if (parent == 0) {
         mlff_teacher *teacher = xtb("xtb:gfn1", 1, 600);
-        mlff_system *slow;
         mlff_label label;
-        assert_ok(mlff_system_build("water", 375, 1, &slow)); // a cluster: takes 10 s and more
-        memset(slow->cell, 0, sizeof slow->cell);
-        memset(slow->periodic, 0, sizeof slow->periodic);
-        const mlff_system *const systems[] = {slow};
+        const mlff_system *const systems[] = {cluster(375)}; // takes 10 s and more
         if (find_children(&worker, 1) != 1) worker = 0;
         (void)!write(ends[1], &worker, sizeof worker);
         (void)mlff_teacher_compute(teacher, systems, 1, &label);
@@ -478,11 +499,20 @@ static void test_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_xtb_forces),        cmocka_unit_test(test_xtb_energies),   cmocka_unit_test(test_xtb_batch),
-        cmocka_unit_test(test_xtb_crash),         cmocka_unit_test(test_xtb_no_process), cmocka_unit_test(test_xtb_timeout),
-        cmocka_unit_test(test_xtb_parent_killed), cmocka_unit_test(test_xtb_periodic),   cmocka_unit_test(test_model),
-        cmocka_unit_test(test_model_in_calls),    cmocka_unit_test(test_ensemble),       cmocka_unit_test(test_forces_alone),
-        cmocka_unit_test(test_function),          cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_xtb_forces),
+                                       cmocka_unit_test(test_xtb_energies),
+                                       cmocka_unit_test(test_xtb_batch),
+                                       cmocka_unit_test(test_xtb_crash),
+                                       cmocka_unit_test(test_xtb_no_process),
+                                       cmocka_unit_test(test_xtb_timeout),
+                                       cmocka_unit_test(test_xtb_parent_killed),
+                                       cmocka_unit_test(test_xtb_large),
+                                       cmocka_unit_test(test_xtb_periodic),
+                                       cmocka_unit_test(test_model),
+                                       cmocka_unit_test(test_model_in_calls),
+                                       cmocka_unit_test(test_ensemble),
+                                       cmocka_unit_test(test_forces_alone),
+                                       cmocka_unit_test(test_function),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

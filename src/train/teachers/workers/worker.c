@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -109,6 +110,12 @@ static int settle(int socket)
     signal(SIGBUS, SIG_DFL);
     signal(SIGFPE, SIG_DFL);
     signal(SIGABRT, SIG_DFL);
+    // xtb has arrays on the stack: with the usual 8 MiB it ends by SIGSEGV at some 600 atoms.
+    struct rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) == 0) {
+        stack.rlim_cur = stack.rlim_max;
+        setrlimit(RLIMIT_STACK, &stack);
+    }
     socket = fcntl(socket, F_DUPFD, 4); // out of the way of 0 to 3
     const int silence = open("/dev/null", O_RDWR);
     for (int k = 0; k < 3; k++) dup2(silence, k);
