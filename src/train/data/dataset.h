@@ -48,8 +48,11 @@ mlff_status dataset_check_stress(const mlff_dataset *dataset);
 mlff_status dataset_median_forces(const mlff_dataset *dataset, double *median_out);
 /* Whether dataset_check_forces refuses a structure for the size of its forces. */
 bool dataset_forces_outlie(const mlff_system *system, double median);
-/* Removes the structures that dataset_check_forces refuses for the size of their forces: of labels by one teacher they are where it
- * fails, not of other units. Fails with MLFF_ERR_MEMORY. */
+/* Sets far[n_frames] for the structures that mlff_dataset_check refuses for their energies; for none where these are half of all or more.
+ * Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_find_far_energies(const mlff_dataset *dataset, bool *far);
+/* Removes the structures that mlff_dataset_check refuses for their energies or for the size of their forces: of labels by one teacher they
+ * are where it fails, not of other units. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out);
 /* Keeps n structures at most, a probe as two or none, chosen by `seed`, in their order. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_choose(mlff_dataset *dataset, int64_t n, uint64_t seed);

@@ -219,6 +219,28 @@ done:
     return status;
 }
 
+mlff_status dataset_find_far_energies(const mlff_dataset *dataset, bool *far)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = 0, n_energies = 0;
+    double median, *distances = NULL;
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        n_energies += !isnan(dataset->frames[f].system->label_energy);
+        far[f] = false;
+    }
+    if (n_energies == 0) return MLFF_OK;
+    if (!(distances = base_alloc(dataset->n_frames, sizeof *distances, "energies"))) return MLFF_ERR_MEMORY;
+    MLFF_TRY(fit_most(dataset, distances, &median));
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        far[f] = distances[f] > fmax(OUTLIER_EV_PER_ATOM, OUTLIER_MEDIANS * median);
+        n += far[f];
+    }
+    for (size_t f = 0; f < dataset->n_frames && 2 * n >= n_energies; f++) far[f] = false;
+done:
+    base_free(distances);
+    return status;
+}
+
 mlff_status mlff_dataset_outliers(const mlff_dataset *dataset, int64_t *n_out, int64_t *first_out)
 {
     mlff_status status = MLFF_OK;

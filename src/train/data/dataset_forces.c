@@ -98,12 +98,18 @@ bool dataset_forces_outlie(const mlff_system *system, double median)
 mlff_status dataset_drop_outliers(mlff_dataset *dataset, int64_t *n_dropped_out)
 {
     mlff_status status = MLFF_OK;
+    int64_t n = 1;
     double median;
     bool *outlie = base_alloc(dataset->n_frames, sizeof *outlie, "outliers");
     if (!outlie) return MLFF_ERR_MEMORY;
-    MLFF_TRY(dataset_median_forces(dataset, &median));
-    for (size_t f = 0; f < dataset->n_frames; f++) outlie[f] = dataset_forces_outlie(dataset->frames[f].system, median);
-    *n_dropped_out = dataset_remove(dataset, outlie);
+    *n_dropped_out = 0;
+    for (; n > 0 && dataset->n_frames > 0; *n_dropped_out += n) { // without some the median is another
+        MLFF_TRY(dataset_find_far_energies(dataset, outlie));
+        MLFF_TRY(dataset_median_forces(dataset, &median));
+        for (size_t f = 0; f < dataset->n_frames; f++)
+            outlie[f] = outlie[f] || dataset_forces_outlie(dataset->frames[f].system, median);
+        n = dataset_remove(dataset, outlie);
+    }
 done:
     base_free(outlie);
     return status;

@@ -170,8 +170,8 @@ mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t see
     MLFF_TRY(dataset_drop_outliers(all, &n_outliers));
     if (n_outliers > 0)
         MLFF_TRY(distill_tell(d, 1, 1,
-                              "%" PRId64 " structure%s left out, whose forces are above 100 eV/Å and 100 times the median: "
-                              "the teacher fails there",
+                              "%" PRId64 " structure%s left out, whose forces are above 100 eV/Å and 100 times the median, or "
+                              "energies as far from those of the others: the teacher fails there",
                               n_outliers, base_plural(n_outliers)));
     if (all->n_frames < FEWEST_TO_SPLIT) {
         status = append(data->train, all, false);
