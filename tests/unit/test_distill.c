@@ -553,6 +553,13 @@ static void test_refuses(void **state)
     assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1); // nothing is left behind
     config.optimizer = "sophia";
     assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "adamw and soap");
+    config = exploring_config();
+    config.committee = 9; // no room for its students
+    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "committee is 9; it must be");
+    config = small_config();
+    config.learning_rate = 2; // which config.json would not be read with
+    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "learning_rate is 2; it must be");
+    config = small_config();
     config.optimizer = "soap";
     config.systems = "unobtainium";
     assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "there are silicon");

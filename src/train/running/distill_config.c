@@ -149,8 +149,36 @@ static mlff_status check_for_labels(const mlff_distill_config *c)
                      measures ? "min_speed and compare_ps need a teacher to measure beside" : "");
 }
 
+static double value_of(const mlff_distill_config *config, const struct field *field)
+{
+    const void *at = (const char *)config + field->offset;
+    switch (field->kind) {
+    case INTEGER: return *(const int *)at;
+    case LONG: return (double)*(const int64_t *)at;
+    case SEED: return (double)*(const uint64_t *)at;
+    default: return *(const double *)at;
+    }
+}
+
+// config.json with other values would not be read, and a committee has no room for more students.
+static mlff_status check_ranges(const mlff_distill_config *c)
+{
+    for (int k = 0; k < N_FIELDS; k++) {
+        const struct field *field = &fields[k];
+        if (field->kind == TEXT) continue;
+        const double value = value_of(c, field);
+        if (!(value >= field->least && value <= field->most))
+            return mlff_fail(MLFF_ERR_USAGE, "%s is %.10g; it must be a number from %g to %g", field->name, value, field->least,
+                             field->most);
+    }
+    if (c->highest_kelvin < c->lowest_kelvin) return mlff_fail(MLFF_ERR_USAGE, "highest_kelvin is below lowest_kelvin");
+    return MLFF_OK;
+}
+
 mlff_status distill_config_check(const mlff_distill_config *c)
 {
+    const mlff_status in_range = check_ranges(c);
+    if (in_range != MLFF_OK) return in_range;
     const bool is_whole =
         c->labels ? c->n_structures == 0 || c->n_structures >= DISTILL_FEWEST_LABELS : c->n_structures >= DISTILL_FEWEST_SAMPLES;
     if (!c->labels && (!c->teacher || !c->systems))
