@@ -137,10 +137,38 @@ static void test_core_of_displaced(void **state)
     mlff_system_destroy(system);
 }
 
+// No result where the third atom is not at its place.
+static mlff_status in_well_of_start(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    const double *third = system->positions + 6;
+    if (fabs(third[0]) + fabs(third[1]) + fabs(third[2] - 4) > 1e-9) return mlff_fail(MLFF_ERR_VALUE, "an energy of nan");
+    for (int c = 0; c < 3; c++) forces[6 + c] = 0;
+    return in_well(context, system, energy, forces);
+}
+
+// A student that has finite forces for the structure alone does not pass by that.
+static void test_core_without_displaced(void **state)
+{
+    (void)state;
+    well planted = {72, 0, 0};
+    mlff_system *system;
+    mlff_verdict verdict = {.options = mlff_verdict_options_default()};
+    assert_int_equal(mlff_system_create(3, &system), MLFF_OK);
+    for (int k = 0; k < 3; k++) system->species[k] = 1;
+    system->positions[5] = 0.74;
+    system->positions[8] = 4;
+    const verdict_run run = {.verdict = &verdict, .student = {"well", in_well_of_start, &planted}, .start = system};
+    assert_int_equal(verdict_core(&run), MLFF_OK);
+    if (verdict.bars[0].state != MLFF_BAR_FAILED || !strstr(verdict.bars[0].text, "fails at 15 structures of 15"))
+        fail_msg("%s", verdict.bars[0].text);
+    mlff_system_destroy(system);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_core_of_displaced),
+        cmocka_unit_test(test_core_without_displaced),
         cmocka_unit_test(test_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -325,6 +325,8 @@ enum { MOST_PAIRS = 64, CORE_STRUCTURES = 16, LARGE_STRUCTURES = 4 };
 // Over all structures, of each pair of elements the lowest barrier, and the deepest fall behind it.
 typedef struct core_search {
     int n_structures, n_pairs; // of elements
+    int n_failed;              // displaced structures for which the student has no finite result
+    char problem[160];         // of the first of these
     closest_pair pairs[MOST_PAIRS];
     barrier lowest[MOST_PAIRS];
     bool attracts[MOST_PAIRS]; // in any of them
@@ -379,6 +381,7 @@ static mlff_status search_structures(const verdict_run *run, core_search *s)
         if (k > 0) MLFF_TRY(mlff_vibrator_displace(vibrator, o->hot_kelvin, o->seed + 3000 + (uint64_t)k, system));
         status = search_structure(run, system, forces, s);
         if (k == 0 || !verdict_of_structure(status)) MLFF_TRY(status);
+        if (status != MLFF_OK && s->n_failed++ == 0) snprintf(s->problem, sizeof s->problem, "%s", mlff_last_error());
     }
     status = MLFF_OK;
 done:
@@ -439,6 +442,12 @@ mlff_status verdict_core(const verdict_run *run)
                     name_pair(run->start, &s.pairs[pressed], pair), s.pairs[pressed].distance);
     else
         tell_core(bar, run->start, &s, lowest, deepest);
+    if (s.n_failed > 0) {
+        bar->value = NAN;
+        bar->state = MLFF_BAR_FAILED;
+        verdict_say(bar, "the student fails at %d structure%s of %d displaced as at %g K: %s", s.n_failed,
+                    base_plural(s.n_failed), s.n_failed + s.n_structures - 1, run->verdict->options.hot_kelvin, s.problem);
+    }
 done:
     return status;
 }
