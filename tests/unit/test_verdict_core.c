@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // test_verdict_core.c: a verdict's bar of compressed pairs, of a planted well.
 #include <math.h>
+#include <unistd.h>
 
 #include "mlff_distill.h"
 #include "support.h"
-#include "train/judging/verdict.h"
+#include "train/judging/verdict_kept.h"
 
 // Two hydrogen atoms: E = k/2 (d - 0.74 Å)², and below `hole` a slope of 5 eV/Å inwards, or no result below `end`.
 typedef struct well {
@@ -164,11 +165,38 @@ static void test_core_without_displaced(void **state)
     mlff_system_destroy(system);
 }
 
+// A bar of before is taken again at the same temperature of the displaced structures, and measured at another.
+static void test_core_kept(void **state)
+{
+    (void)state;
+    static const double kelvin[] = {500, 500, 1000};
+    static const int n_kept[] = {0, 1, 0};
+    char path[] = P_tmpdir "/mlff-core-XXXXXX";
+    well planted = {72, 0, 0};
+    mlff_system *system;
+    close(mkstemp(path));
+    assert_int_equal(mlff_system_create(2, &system), MLFF_OK);
+    system->species[0] = system->species[1] = 1;
+    system->positions[5] = 0.74;
+    for (int k = 0; k < 3; k++) {
+        mlff_verdict verdict = {.options = mlff_verdict_options_default()};
+        const verdict_run run = {.verdict = &verdict, .student = {"well", in_well, &planted}, .start = system};
+        verdict.options.hot_kelvin = kelvin[k];
+        assert_int_equal(verdict_kept_open(path, "a well", verdict.options.device, &verdict.kept), MLFF_OK);
+        assert_int_equal(verdict_measure(&run, VERDICT_CORE, verdict_core), MLFF_OK);
+        assert_int_equal(verdict.n_kept, n_kept[k]);
+        verdict_kept_free(verdict.kept);
+    }
+    unlink(path);
+    mlff_system_destroy(system);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_core_of_displaced),
         cmocka_unit_test(test_core_without_displaced),
+        cmocka_unit_test(test_core_kept),
         cmocka_unit_test(test_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

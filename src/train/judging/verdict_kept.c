@@ -137,7 +137,7 @@ static void add_settings(const mlff_verdict_options *o, enum verdict_part part, 
     case VERDICT_SPEED: base_text_add(text, "speed %d %a %a", o->n_threads, o->speed_s, o->min_speed); break;
     case VERDICT_NVE: base_text_add(text, "nve %a %a %a", o->nve_ps, o->temperature_kelvin, o->max_drift); break;
     case VERDICT_HOT: base_text_add(text, "hot %a %a %d", o->hot_ps, o->hot_kelvin, o->hot_runs); break;
-    case VERDICT_CORE: base_text_add(text, "core"); break;
+    case VERDICT_CORE: base_text_add(text, "core %a", o->hot_kelvin); break;
     case VERDICT_PRESSED: base_text_add(text, "pressed %d", o->n_pressed); break;
     case VERDICT_COMPARE: base_text_add(text, "compare %a %a", o->compare_ps, o->temperature_kelvin); break;
     }
