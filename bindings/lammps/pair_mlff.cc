@@ -46,9 +46,8 @@ PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_option
 PairMlff::~PairMlff()
 {
     release_sort_bins();
-    rank_profile_destroy(profile);
+    release_evaluator();
     delete exchanger;
-    mlff_evaluator_destroy(evaluator);
     mlff_neighbors_destroy(neighbors);
     mlff_model_destroy(model);
     if (allocated) {
@@ -93,6 +92,7 @@ void PairMlff::settings(int n, char **words)
 {
     const char *device = getenv("MLFF_DEVICE");
 
+    release_evaluator(); // LAMMPS gives a style of the same name new settings, and pair_coeff may not come again
     options = mlff_evaluator_options_default();
     options.n_threads = comm->nprocs > 1 && !getenv("OMP_NUM_THREADS") ? 1 : 0;
     agree(words_style(n, words, &options, &device));
@@ -108,10 +108,7 @@ void PairMlff::coeff(int n, char **words)
                " atom types, found " + std::to_string(n) + " words");
     if (strcmp(words[0], "*") != 0 || strcmp(words[1], "*") != 0)
         refuse("pair_coeff of mlff: begins with * *, all types are given in one line");
-    rank_profile_destroy(profile);
-    profile = nullptr;
-    mlff_evaluator_destroy(evaluator);
-    evaluator = nullptr;
+    release_evaluator();
     mlff_model_destroy(model);
     model = nullptr;
     told = {};
@@ -138,6 +135,14 @@ void PairMlff::coeff(int n, char **words)
             setflag[i][j] = i <= j && element_of_type[i] && element_of_type[j];
             cutsq[i][j] = 0;
         }
+}
+
+void PairMlff::release_evaluator()
+{
+    rank_profile_destroy(profile);
+    profile = nullptr;
+    mlff_evaluator_destroy(evaluator);
+    evaluator = nullptr;
 }
 
 void PairMlff::create_evaluator()

@@ -64,6 +64,7 @@ class PairMlff : public Pair
     void check_together(mlff_status status);
     [[noreturn]] void refuse(const std::string &text);
     void agree(mlff_status status);
+    void release_evaluator();
     void create_evaluator();
     void measure_exchanges();
     void release_sort_bins();

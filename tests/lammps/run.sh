@@ -127,6 +127,11 @@ test_clear() {
     python3 "$systems" make silicon 2 || fail "systems.py"
     lammps 2 clear.in -var forces "$here/forces.in" -var model silicon.safetensors -var precision float64
     [ -s before.txt ] && [ "$(cat before.txt)" = "$(cut -d" " -f1 energy.txt)" ] || fail "energy after clear: $(cat energy.txt), before: $(cat before.txt)"
+    # A pair_style that comes again, without pair_coeff, has the model of before and its own settings.
+    printf '%s\n' 'include system.in' 'units metal' 'atom_style atomic' 'read_data system.data' 'pair_style mlff precision float32' \
+        'pair_coeff * * silicon.safetensors ${species}' 'run 0' 'pair_style mlff precision float64' 'run 0' 'print "$(pe:%.17g)" file again.txt' >again.in
+    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in again.in >out 2>err </dev/null || fail "pair_style again"
+    [ "$(cat again.txt)" = "$(cat before.txt)" ] || fail "pair_style again in float64: $(cat again.txt), expected $(cat before.txt): $(grep '^mlff' out)"
 }
 
 # The water of the model plus Lennard-Jones pairs of the atom without an element.
