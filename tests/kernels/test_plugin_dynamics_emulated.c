@@ -169,6 +169,51 @@ static void test_restart(void **state)
     mlff_model_destroy(model);
 }
 
+// Two simulations and other calls share an evaluator, one after the other: each simulation goes on with its atoms, also where a call needed longer rows.
+static void test_shared_evaluator(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *reference, *evaluator;
+    mlff_system *systems[2], *theirs[2], *crowd = support_random_system(8, 1, 1.2, 16);
+    mlff_dynamics *dynamics[2], *expected[2];
+    mlff_evaluator_info before, after;
+    emulate_counts at_first = counts();
+    assert_ok(create_on(model, MLFF_CPU, &reference));
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    for (int k = 0; k < 2; k++) {
+        const mlff_dynamics_options options = options_of(k ? MLFF_SCR : MLFF_NVE, 400);
+        systems[k] = support_random_system(5 - k, 1, 1.2, 71 + (uint64_t)k);
+        prepare(systems[k], &options);
+        assert_ok(mlff_system_copy(systems[k], &theirs[k]));
+        assert_ok(mlff_dynamics_create_on(reference, &options, theirs[k], NULL, NULL, &expected[k]));
+        assert_ok(mlff_dynamics_run(expected[k], STEPS, NULL));
+        assert_ok(mlff_dynamics_create_on(evaluator, &options, systems[k], NULL, NULL, &dynamics[k]));
+    }
+    for (int k = 0; k < 24; k++) crowd->positions[k] *= 0.7;
+    for (int k = 0; k < 9; k++) crowd->cell[k] *= 0.7;
+    for (int turn = 0; turn < 4; turn++) {
+        for (int k = 0; k < 2; k++) assert_ok(mlff_dynamics_run(dynamics[k], STEPS / 4, NULL));
+        mlff_evaluator_info_get(evaluator, &before);
+        support_results results = support_compute_system(evaluator, turn == 1 ? crowd : systems[1]);
+        support_results_free(&results);
+        mlff_evaluator_info_get(evaluator, &after);
+        assert_true(turn != 1 || after.n_growths > before.n_growths);
+    }
+    for (int k = 0; k < 2; k++) assert_same(dynamics[k], systems[k], expected[k], theirs[k]);
+    for (int k = 0; k < 2; k++) {
+        mlff_dynamics_destroy(dynamics[k]);
+        mlff_dynamics_destroy(expected[k]);
+        mlff_system_destroy(systems[k]);
+        mlff_system_destroy(theirs[k]);
+    }
+    mlff_evaluator_destroy(evaluator);
+    mlff_evaluator_destroy(reference);
+    assert_given_back(&at_first, "shared evaluator", 0);
+    mlff_system_destroy(crowd);
+    mlff_model_destroy(model);
+}
+
 enum { N_REPLICAS = 3 };
 
 static void make_replicas(mlff_evaluator *evaluator, mlff_dynamics_options *options, mlff_system **systems, mlff_replicas **out)
@@ -471,14 +516,10 @@ static void test_dynamics_unstable(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics),
-                                       cmocka_unit_test(test_baths),
-                                       cmocka_unit_test(test_restart),
-                                       cmocka_unit_test(test_replicas),
-                                       cmocka_unit_test(test_behind_constant_pressure),
-                                       cmocka_unit_test(test_replica_ends),
-                                       cmocka_unit_test(test_dynamics_failures),
-                                       cmocka_unit_test(test_dynamics_on_host),
-                                       cmocka_unit_test(test_dynamics_unstable)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics),         cmocka_unit_test(test_baths),
+                                       cmocka_unit_test(test_restart),          cmocka_unit_test(test_shared_evaluator),
+                                       cmocka_unit_test(test_replicas),         cmocka_unit_test(test_behind_constant_pressure),
+                                       cmocka_unit_test(test_replica_ends),     cmocka_unit_test(test_dynamics_failures),
+                                       cmocka_unit_test(test_dynamics_on_host), cmocka_unit_test(test_dynamics_unstable)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }

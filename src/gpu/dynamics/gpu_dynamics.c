@@ -31,8 +31,7 @@ void gpu_dynamics_destroy(gpu_dynamics *d)
     if (!d || cuda_stuck()) return; // left to the end of the process
     cuda_use(d->evaluator->device);
     if (d->stream && cuda_wait(d->stream, CHUNK * d->step_s) == cudaErrorLaunchTimeout) return;
-    d->evaluator->report = NULL;
-    d->evaluator->device_cells = d->evaluator->host_cells = NULL;
+    if (d->evaluator->dynamics == d) d->evaluator->dynamics = NULL;
     forget(d);
     if (d->stream) cudaStreamDestroy(d->stream);
     if (d->pinned) cudaFreeHost(d->pinned);
@@ -114,7 +113,10 @@ static mlff_status recapture(gpu_dynamics *d)
     mlff_status status = MLFF_OK;
     gpu_evaluator *e = d->evaluator;
     forget(d);
-    e->report = NULL;
+    if (!d->constant_pressure) { // else the cells change on the GPU
+        e->device_cells = d->systems.cells;
+        e->host_cells = d->cells;
+    }
     e->trusted_atoms = 0; // wait for this call
     const double begin_s = cuda_seconds();
     PLUGIN_TRY(gpu_evaluator_compute(e, &d->batch, &d->results));
@@ -124,7 +126,10 @@ static mlff_status recapture(gpu_dynamics *d)
     PLUGIN_TRY(gpu_evaluator_send_call(e, &d->batch, &d->results, d->stream));
     for (int k = 0; k < GRAPHS; k++) PLUGIN_TRY(capture(d, steps_of_graph[k], NULL, false, &d->graphs[k]));
     CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    e->dynamics = d;
 done:
+    e->report = NULL;
+    e->device_cells = e->host_cells = NULL;
     return status;
 }
 
@@ -314,6 +319,7 @@ mlff_status gpu_dynamics_run(gpu_dynamics *d, int64_t n_steps, double *times_ns,
     int64_t n_done = 0, careful = 0; // up to this step, chunks of one step
     *failed_out = 0;
     PLUGIN_TRY(cuda_use(d->evaluator->device));
+    if (d->evaluator->dynamics != d) PLUGIN_TRY(recapture(d)); // the evaluator has served others
     while (n_done < n_steps) {
         int chunk = n_done < careful ? 1 : n_steps - n_done < CHUNK ? (int)(n_steps - n_done) : CHUNK;
         chunk_outcome outcome;

@@ -163,9 +163,6 @@ mlff_status gpu_dynamics_place(gpu_dynamics *d, const gpu_dynamics_start *starts
     d->batch.periodic = d->periodic;
     d->batch.charges = d->charges;
     d->batch.spins = d->charges + d->n_systems;
-    if (d->constant_pressure) goto done; // the cells change on the GPU
-    d->evaluator->device_cells = to.cells;
-    d->evaluator->host_cells = d->cells;
 done:
     return status;
 }

@@ -285,6 +285,7 @@ mlff_status gpu_evaluator_send_call(gpu_evaluator *e, const mlff_batch *batch, c
     *here.call = call;
     if (bytes == e->sent_bytes && stream == e->sent_on && memcmp(block, e->sent, bytes) == 0) goto done;
     e->sent_bytes = 0; // until it has been copied
+    e->dynamics = NULL;
     CUDA_TRY(cudaMemcpyAsync(e->staged, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
     memcpy(e->sent, block, bytes);
     e->sent_bytes = bytes;

@@ -163,6 +163,7 @@ void gpu_evaluator_drop_graphs(gpu_evaluator *e)
         if (e->graphs[k].graph) cudaGraphExecDestroy(e->graphs[k].graph);
         e->graphs[k].graph = NULL;
     }
+    e->dynamics = NULL;
 }
 
 void gpu_evaluator_destroy(gpu_evaluator *e)

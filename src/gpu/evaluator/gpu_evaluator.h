@@ -103,9 +103,10 @@ struct gpu_evaluator {
     int n_members;             // members that run
     int atom_limit, row_limit; // atoms, and neighbors of an atom, that the kernels hold
     gpu_plan forced;           // from MLFF_CUDA_PLAN
-    // In dynamics: cells in GPU memory whose values the host has; completing them there takes 4 µs a step.
+    // While dynamics send their call: cells in GPU memory whose values the host has; completing them there takes 4 µs a step.
     const double *device_cells, *host_cells;
-    gpu_report *report; // report of device batches; NULL: in page-locked memory
+    gpu_report *report;   // report of device batches; NULL: in page-locked memory
+    const void *dynamics; // those whose call is in `staged` and whose graphs have the arrays' addresses; NULL: none
     int64_t n_computes, n_pairs, n_growths, n_rebuilds;
     int32_t lists_counted; // Verlet lists included in n_rebuilds
     int asymmetric;        // 1: an asymmetric list has been given: allocate arrays for its transpose
@@ -159,7 +160,7 @@ int64_t gpu_evaluator_host_clock(const gpu_evaluator *evaluator);
 /* Ensures room for a batch and rows of at least `row` neighbors; drops graphs if an array moved. Fails with MLFF_ERR_LIMIT,
  * MLFF_ERR_MEMORY or MLFF_ERR_DEVICE. */
 mlff_status gpu_evaluator_grow(gpu_evaluator *evaluator, int n_atoms, int n_systems, int row);
-/* Does not wait: none of them may be running. */
+/* Of dynamics too, which capture theirs again. Does not wait: none of them may be running. */
 void gpu_evaluator_drop_graphs(gpu_evaluator *evaluator);
 /* `largest`: atoms of the largest system. */
 gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *evaluator, int n_atoms, int n_systems, int largest, int isolated,
