@@ -19,6 +19,7 @@
 static void destroy(void *context)
 {
     parallel_dynamics *p = context;
+    if (p->evaluator->dynamics == p) p->evaluator->dynamics = NULL;
     for (int k = 0; k < p->evaluator->n; k++) moving_release(&p->domains[k]);
     for (int s = NOW; s <= NEXT; s++) base_free(p->positions[s]), base_free(p->velocities[s]);
     base_free(p->forces);
@@ -334,7 +335,8 @@ static mlff_status run(void *context, int64_t n_steps, double *times_ns, int64_t
     p->last_ns = base_clock_ns();
     e->batch = &p->batch;
     e->results = &p->wanted;
-    if (!p->in_domains) MLFF_TRY(parallel_divide_again(p));
+    e->divided = true;
+    if (!p->in_domains || e->dynamics != p) MLFF_TRY(parallel_divide_again(p));
     while (n_done < n_steps) {
         p->n_wanted = n_steps - n_done;
         p->times_ns = times_ns ? times_ns + n_done : NULL;

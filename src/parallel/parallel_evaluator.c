@@ -271,6 +271,7 @@ mlff_status parallel_compute_divided(parallel_evaluator *e, const mlff_batch *ba
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "estimated errors of forces are not computed for a system divided among devices; "
                                                "choose one device");
     e->fresh = !decomposition_serves(e->decomposition, e->batch);
+    if (e->fresh) e->dynamics = NULL;
     if (e->fresh) MLFF_TRY(decomposition_make(e->decomposition, e->decomposing_threads, e->batch));
     status = crew_run(e->crew, work_on_domain, e);
     if (status != MLFF_OK) e->decomposition->n_made = 0; // arrays may be of another decomposition

@@ -106,6 +106,7 @@ mlff_status parallel_enter_domains(parallel_dynamics *p)
     team_run(n_threads(p), fill_domains, p);
     MLFF_TRY(crew_run(p->evaluator->crew, start_domain, p));
     p->in_domains = true;
+    p->evaluator->dynamics = p;
 done:
     return status;
 }
@@ -156,6 +157,7 @@ mlff_status parallel_divide_again(parallel_dynamics *p)
     parallel_evaluator *e = p->evaluator;
     MLFF_TRY(parallel_leave_domains(p));
     p->in_domains = false;
+    e->dynamics = NULL;
     p->batch.positions = p->positions[p->drifted ? NEXT : NOW];
     if (p->batch.cells) p->batch.cells = p->bath[p->drifted ? NEXT : NOW].cell;
     MLFF_TRY(decomposition_make(e->decomposition, e->decomposing_threads, &p->batch));

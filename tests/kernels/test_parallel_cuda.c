@@ -250,6 +250,34 @@ static void test_dynamics(void **state)
     mlff_model_destroy(painn);
 }
 
+// Between its runs the evaluator serves others: the same system where it is now, whose cell has changed, and a larger one. Each makes other
+// domains, out of which the dynamics go on.
+static void test_shared_evaluator(void **state)
+{
+    (void)state;
+    mlff_model *painn = small_painn();
+    mlff_evaluator *several;
+    assert_ok(create_on(painn, 0, 1, &several));
+    mlff_system *expected = run_hot(several, MLFF_SCR, N_STEPS, MLFF_CUDA), *system = silicon(8), *larger = silicon(16);
+    const mlff_dynamics_options options = hot_options(MLFF_SCR);
+    mlff_dynamics *dynamics;
+    assert_ok(mlff_system_thermalize(system, 3000, 1));
+    assert_ok(mlff_dynamics_create_on(several, &options, system, NULL, NULL, &dynamics));
+    for (int k = 0; k < 3; k++) {
+        assert_ok(mlff_dynamics_run(dynamics, N_STEPS / 3, NULL));
+        support_results results = support_compute_system(several, k == 0 ? system : larger);
+        support_results_free(&results);
+    }
+    assert_true(support_difference(system->positions, expected->positions, 3 * (size_t)system->n_atoms) < SAME_POSITION);
+    assert_true(support_difference(system->cell, expected->cell, 9) < SAME_POSITION);
+    mlff_dynamics_destroy(dynamics);
+    mlff_evaluator_destroy(several);
+    mlff_system_destroy(expected);
+    mlff_system_destroy(system);
+    mlff_system_destroy(larger);
+    mlff_model_destroy(painn);
+}
+
 // Calls of the runtime that fail within a run: it ends at its last good step, and goes on from there.
 static void test_failing_steps(void **state)
 {
@@ -322,9 +350,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpus_apart), // first: access is granted once for all
-        cmocka_unit_test(test_divided),       cmocka_unit_test(test_range),    cmocka_unit_test(test_not_divided),
-        cmocka_unit_test(test_handed_out),    cmocka_unit_test(test_dynamics), cmocka_unit_test(test_failing_calls),
-        cmocka_unit_test(test_failing_steps),
+        cmocka_unit_test(test_divided),       cmocka_unit_test(test_range),
+        cmocka_unit_test(test_not_divided),   cmocka_unit_test(test_handed_out),
+        cmocka_unit_test(test_dynamics),      cmocka_unit_test(test_failing_calls),
+        cmocka_unit_test(test_failing_steps), cmocka_unit_test(test_shared_evaluator),
     };
     find_emulator();
     if (mlff_device_count(MLFF_CUDA) < 2) {
