@@ -788,6 +788,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     ENTER;
+    stream = real(stream);
     if (events.count(event) == 0 || streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
     if (event->capture) stream->waits.push_back({event->stream, event->captured});
     if (event->capture && stream == event->capture->origin) {
@@ -859,6 +860,13 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 
 // ---- graphs -----------------------------------------------------------------------------------------------------------------------
 
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    ENTER;
+    if (streams.count(real(stream)) == 0) return answer(cudaErrorInvalidResourceHandle);
+    *status = real(stream)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
 {
     ENTER;

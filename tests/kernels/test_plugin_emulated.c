@@ -452,6 +452,41 @@ static void test_clocks(void **state)
     free_scene(&s);
 }
 
+// Calls use the same memory of the evaluator: one that is not waited for is complete before one on another stream begins, or one of the host.
+static void check_order(mlff_evaluator *evaluator, const mlff_batch *on, const mlff_batch *host, double *forces,
+                        const support_results *expected)
+{
+    const size_t n = 3 * (size_t)expected->n_atoms, bytes = n * sizeof(double);
+    double *nothing = calloc(1, bytes), *seen = calloc(1, bytes), *others = there(NULL, bytes);
+    const mlff_results wanted = {.forces = forces, .location = MLFF_DEVICE_MEMORY};
+    mlff_batch other = *on;
+    support_results results = support_compute(evaluator, host);
+    support_results_free(&results);
+    assert_ok(mlff_stream_create(gpu, &other.stream));
+    for (int turn = 0; turn < 2; turn++) { // the second needs no copy of its call
+        assert_ok(mlff_stream_synchronize(gpu, on->stream));
+        assert_ok(mlff_device_copy(gpu, forces, nothing, bytes));
+        assert_ok(mlff_evaluator_compute(evaluator, on, &wanted));
+    }
+    assert_ok(mlff_evaluator_compute(evaluator, &other, &(mlff_results){.forces = others, .location = MLFF_DEVICE_MEMORY}));
+    assert_ok(mlff_stream_synchronize(gpu, other.stream));
+    assert_ok(mlff_stream_synchronize(gpu, on->stream));
+    for (int k = 0; k < 2; k++) {
+        assert_ok(mlff_device_copy(gpu, seen, k ? others : forces, bytes));
+        assert_true(support_difference(seen, expected->r.forces, n) < 1e-4);
+    }
+    assert_ok(mlff_device_copy(gpu, forces, nothing, bytes));
+    assert_ok(mlff_evaluator_compute(evaluator, on, &wanted));
+    results = support_compute(evaluator, host);
+    assert_ok(mlff_device_copy(gpu, seen, forces, bytes));
+    assert_true(support_difference(seen, expected->r.forces, n) < 1e-4);
+    support_results_free(&results);
+    mlff_stream_destroy(gpu, other.stream);
+    mlff_device_release(gpu, others);
+    free(seen);
+    free(nothing);
+}
+
 // Batch and results on the device: from the second call on the host does not wait, and results are correct after synchronization.
 static void test_device(void **state)
 {
@@ -490,6 +525,7 @@ static void test_device(void **state)
         assert_ok(mlff_device_copy(gpu, got.r.virials, results.virials, sizeof(double) * 9 * N_SYSTEMS));
         compare("batch on the device", &got, &expected);
     }
+    check_order(evaluator, &on, &s.batch, results.forces, &expected);
     mlff_device_release(gpu, (void *)(uintptr_t)on.species);
     mlff_device_release(gpu, (void *)(uintptr_t)on.positions);
     mlff_device_release(gpu, (void *)(uintptr_t)on.cells);

@@ -108,6 +108,7 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "creating an event");
     CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "creating an event");
     CUDA_TRY(cudaEventCreateWithFlags(&e->reported, cudaEventDisableTiming), "creating an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->left_end, cudaEventDisableTiming), "creating an event");
     e->step.neighbors.row_capacity = FIRST_ROW;
     e->step.neighbors.skin = options->skin_angstrom;
     e->row_limit = e->atom_limit = INT32_MAX;
@@ -178,6 +179,7 @@ void gpu_evaluator_destroy(gpu_evaluator *e)
     if (e->forked) cudaEventDestroy(e->forked);
     if (e->joined) cudaEventDestroy(e->joined);
     if (e->reported) cudaEventDestroy(e->reported);
+    if (e->left_end) cudaEventDestroy(e->left_end);
     gpu_evaluator_release_exchanges(e);
     if (e->io.block) cudaFreeHost(e->io.block);
     if (e->clock) cudaGraphExecDestroy(e->clock);
@@ -483,6 +485,35 @@ static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const capt
     return MLFF_OK;
 }
 
+// Steps use the same arrays: one that has not been waited for ends before one on another stream begins, or the host writes a call.
+static mlff_status follow_left_step(gpu_evaluator *e, bool on_device, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    if (!e->left || (on_device && stream == e->left_on)) return MLFF_OK;
+    if (on_device) {
+        CUDA_TRY(cudaStreamWaitEvent(stream, e->left_end, 0), "waiting for the last step");
+    } else {
+        CUDA_TRY(cuda_wait_event(e->left_end), "waiting for the last step");
+        e->left = false;
+    }
+done:
+    return status;
+}
+
+// The caller may be capturing its stream: then the step is a part of a graph of its own.
+static mlff_status leave_step(gpu_evaluator *e, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    enum cudaStreamCaptureStatus captures;
+    CUDA_TRY(cudaStreamIsCapturing(stream, &captures), "starting a step");
+    if (captures != cudaStreamCaptureStatusNone) return MLFF_OK;
+    CUDA_TRY(cudaEventRecord(e->left_end, stream), "starting a step");
+    e->left = true;
+    e->left_on = stream;
+done:
+    return status;
+}
+
 mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;
@@ -499,6 +530,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     PLUGIN_TRY(cuda_use(e->device));
     cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
     int n_pairs = count_pairs(batch, n_atoms);
+    PLUGIN_TRY(follow_left_step(e, on_device, stream));
     PLUGIN_TRY(gpu_evaluator_grow(e, n_atoms, batch->n_systems, e->step.neighbors.row_capacity));
     PLUGIN_TRY(gpu_evaluator_grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
 
@@ -530,9 +562,13 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
             PLUGIN_TRY(find_graph(e, &wanted, &graph));
             CUDA_TRY(cudaGraphLaunch(graph->graph, stream), "starting a step");
         }
-        if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->waits) break; // not waited for
+        if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->waits) {
+            PLUGIN_TRY(leave_step(e, stream));
+            break;
+        }
         times.enqueued = gpu_evaluator_host_clock(e);
         CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
+        e->left = false;
         times.waited = gpu_evaluator_host_clock(e);
         PLUGIN_TRY(examine(e, batch, &wanted, &times, &again));
         if (again) times.repeated += gpu_evaluator_host_clock(e) - times.filled;

@@ -75,6 +75,9 @@ struct gpu_evaluator {
     int known_atoms, known_systems; // and its sizes
     bool known_on_device;           // of a device batch, whose cells are not in `seen`
     int trusted_atoms;              // a device batch of so many atoms has succeeded with this row capacity
+    bool left;                      // a step has not been waited for:
+    cudaStream_t left_on;           // on this stream
+    cudaEvent_t left_end;           // its end
     cudaStream_t stream, side;
     cudaStream_t background; // its blocks begin where those of the other two leave room
     cudaEvent_t forked, joined;
