@@ -25,7 +25,8 @@ static inline bool domain_wrap(const decomposition *d, const double x[3], double
         if (d->axes.periodic[k] && d->divided[k] && !(f >= 0 && f < 1)) cells = floor(f);
         if (!(fabs(cells) <= DOMAIN_MOST_CELLS)) return false;
         f -= cells;
-        fraction[k] = cells == 0 || f < 1 ? f : 0; // −1e-17 wraps to 1
+        if (cells != 0 && f >= 1) f = 0, cells++; // −1e-17 would wrap to 1: it is at 0 as it is
+        fraction[k] = f;
         wrap[k] = (int32_t)cells;
     }
     return true;

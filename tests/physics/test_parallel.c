@@ -97,6 +97,20 @@ static void test_one_system_on_several_domains(void **state)
     mlff_model_destroy(painn);
 }
 
+// An atom so little outside of its cell that its wrapped fraction rounds to 1.
+static void test_atoms_on_the_edge_of_the_cell(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(16, 2, "gaussian", "cosine", 0, 1);
+    mlff_system *system = built("silicon", 216, 300);
+    for (int c = 0; c < 3; c++) {
+        system->positions[c] = -1e-17;
+        check_system("edge", painn, system, MLFF_FLOAT64, 2e-13);
+    }
+    mlff_system_destroy(system);
+    mlff_model_destroy(painn);
+}
+
 // Calls in which atoms stay and their elements change, as in an exchange of two: each as on one device.
 static void test_elements_that_change(void **state)
 {
@@ -668,6 +682,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_system_on_several_domains),
+        cmocka_unit_test(test_atoms_on_the_edge_of_the_cell),
         cmocka_unit_test(test_elements_that_change),
         cmocka_unit_test(test_ensembles_of_networks),
         cmocka_unit_test(test_estimated_errors),
