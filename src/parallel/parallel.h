@@ -18,6 +18,7 @@ typedef struct domain {
     double energy, virial[9];
     double work_ns, gather_ns; /* so far, of one system; work: also in hooks */
     int64_t apart_ns;          /* of the last step: exchange and waits that are no part of the evaluator's stages */
+    bool idle;                 /* had no atoms in the last call: what its evaluators tell is of an earlier one */
     size_t first_capacity, species_capacity, owned_capacity, position_capacity, force_capacity, energy_capacity;
 } domain;
 

@@ -282,7 +282,8 @@ static mlff_status make_steps(void *context, int index)
     bool begun = p->drifted;
     m->n_done = 0;
     m->apart_ns = exchange_apart(p->evaluator->exchange, index);
-    if (p->evaluator->decomposition->domains[index].n_owned == 0) return MLFF_OK;
+    p->evaluator->domains[index].idle = p->evaluator->decomposition->domains[index].n_owned == 0;
+    if (p->evaluator->domains[index].idle) return MLFF_OK;
     const int64_t start = base_clock_ns();
     while (m->n_done < p->n_wanted) {
         const int64_t step = p->step + m->n_done;

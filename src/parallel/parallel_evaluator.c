@@ -239,7 +239,8 @@ static mlff_status work_on_domain(void *context, int index)
     mlff_batch batch;
     d->energy = 0;
     memset(d->virial, 0, sizeof d->virial);
-    if (e->decomposition->domains[index].n_owned == 0) return MLFF_OK; // nor does it hold ghosts
+    d->idle = e->decomposition->domains[index].n_owned == 0;
+    if (d->idle) return MLFF_OK; // nor does it hold ghosts
     const int64_t start = base_clock_ns(), apart = exchange_apart(e->exchange, index);
     if (e->fresh) MLFF_TRY(parallel_take_atoms(e, index));
     place_atoms(e, index);
@@ -310,7 +311,8 @@ static mlff_status work_on_share(void *context, int index)
     domain *d = &e->domains[index];
     const mlff_batch *all = e->batch;
     const int begin = share_begin(all, index, e->n), n = share_begin(all, index + 1, e->n) - begin;
-    if (n <= 0) return MLFF_OK;
+    d->idle = n <= 0;
+    if (d->idle) return MLFF_OK;
     const size_t s = (size_t)begin, atom = (size_t)all->first_atom[begin];
     MLFF_TRY(base_grow(&d->share_first, &d->first_capacity, (size_t)n + 1, sizeof *d->share_first, "systems"));
     for (int k = 0; k <= n; k++) d->share_first[k] = all->first_atom[begin + k] - all->first_atom[begin];
@@ -396,7 +398,8 @@ static void domain_stage_times(const void *self, int index, double *time_ns)
 {
     const parallel_evaluator *e = self;
     const mlff_evaluator *evaluator = evaluator_of(e, index);
-    time_ns[e->n_stages - 1] = 0;
+    memset(time_ns, 0, (size_t)e->n_stages * sizeof *time_ns);
+    if (e->domains[index].idle) return;
     mlff_evaluator_stage_times(evaluator, time_ns);
     if (evaluator == e->domains[index].evaluator) time_ns[e->n_stages - 1] += (double)e->domains[index].apart_ns;
 }
@@ -428,7 +431,7 @@ static void info(const void *self, mlff_evaluator_info *info_out)
             info_out->host_bytes += one.host_bytes;
             info_out->device_bytes += one.device_bytes;
             if (both[b] != evaluator_of(e, k)) continue;
-            info_out->n_pairs += one.n_pairs;
+            if (!e->domains[k].idle) info_out->n_pairs += one.n_pairs;
             if (one.n_rebuilds > info_out->n_rebuilds) info_out->n_rebuilds = one.n_rebuilds;
         }
     }

@@ -623,6 +623,62 @@ static void test_domains_without_atoms(void **state)
     mlff_model_destroy(painn);
 }
 
+static int64_t pairs_of(const mlff_evaluator *evaluator)
+{
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(evaluator, &info);
+    return info.n_pairs;
+}
+
+// Devices that had atoms in an earlier call, and have none in this one, add nothing to what is told of it.
+static void test_devices_that_have_become_idle(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    mlff_model *painn = support_model(16, 2, "gaussian", "cosine", 0, 1);
+    mlff_system *systems[N], *crystal = built("silicon", 216, 300);
+    for (int k = 0; k < N; k++) systems[k] = support_random_system(3 + k, 0, 1.0, 20 + (uint64_t)k);
+    joined all = join(systems, N);
+    mlff_batch batch = all.batch;
+    mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL),
+                   *several = on_domains(painn, N, MLFF_FLOAT64, 0.5), *fresh = on_domains(painn, N, MLFF_FLOAT64, 0.5);
+    for (int n = N; n > 1; n--) {
+        batch.n_systems = n;
+        support_results a = support_compute(one, &batch), b = support_compute(several, &batch);
+        assert_int_equal(pairs_of(several), pairs_of(one));
+        support_results_free(&a);
+        support_results_free(&b);
+    }
+    assert_ok(mlff_evaluator_stage_clock_set(several, 1));
+    mlff_system *divided[] = {crystal, systems[0]};
+    for (int k = 0; k < 2; k++) {
+        support_results r = support_compute_system(several, divided[k]);
+        support_results_free(&r);
+    }
+    support_results r = support_compute_system(fresh, systems[0]);
+    support_results_free(&r);
+    assert_int_equal(pairs_of(several), pairs_of(fresh));
+    mlff_domain_info domains[N];
+    int n_stages, n_idle = 0;
+    mlff_evaluator_stages(several, &n_stages);
+    assert_int_equal(mlff_evaluator_domains(several, domains, N), N);
+    for (int k = 0; k < N; k++) {
+        double times[64], sum = 0;
+        assert_ok(mlff_evaluator_domain_stage_times(several, k, times));
+        for (int s = 0; s < n_stages; s++) sum += times[s];
+        assert_true((sum > 0) == (domains[k].n_owned > 0));
+        n_idle += domains[k].n_owned == 0;
+    }
+    assert_true(n_idle > 0);
+    mlff_evaluator_destroy(one);
+    mlff_evaluator_destroy(several);
+    mlff_evaluator_destroy(fresh);
+    for (int k = 0; k < N; k++) mlff_system_destroy(systems[k]);
+    mlff_system_destroy(crystal);
+    unjoin(&all);
+    mlff_model_destroy(painn);
+}
+
 // A failure in one domain ends the call of all, with that domain's text, and the next call works.
 static void test_failures(void **state)
 {
@@ -694,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_failing_steps),
         cmocka_unit_test(test_batches_are_handed_out),
         cmocka_unit_test(test_domains_without_atoms),
+        cmocka_unit_test(test_devices_that_have_become_idle),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_devices_by_name),
     };
