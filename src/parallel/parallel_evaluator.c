@@ -47,12 +47,21 @@ static mlff_status check_devices(const mlff_evaluator_options *options)
     return MLFF_OK;
 }
 
+// The evaluator of a device; of the whole batch warns the one of all devices, once.
+static mlff_status create_on_device(const parallel_evaluator *e, const mlff_evaluator_options *options,
+                                    mlff_evaluator **evaluator_out)
+{
+    const mlff_status status = mlff_evaluator_create(e->model, options, evaluator_out);
+    if (status == MLFF_OK) (*evaluator_out)->warned_of_magnitude = (*evaluator_out)->warned_of_charge = true;
+    return status;
+}
+
 static mlff_status create_whole(void *context, int index)
 {
     parallel_evaluator *e = context;
     mlff_evaluator_options options = e->options;
     options.device = e->devices[index];
-    return mlff_evaluator_create(e->model, &options, &e->domains[index].whole);
+    return create_on_device(e, &options, &e->domains[index].whole);
 }
 
 static mlff_status list_stages(parallel_evaluator *e)
@@ -115,7 +124,7 @@ static mlff_status create_divided(void *context, int index)
     options.device = e->devices[index];
     options.halo = &e->hooks[index];
     if (d->evaluator) return MLFF_OK; // of an earlier call in which another device failed
-    MLFF_TRY(mlff_evaluator_create(e->model, &options, &d->evaluator));
+    MLFF_TRY(create_on_device(e, &options, &d->evaluator));
     if (e->clock_on && (status = mlff_evaluator_stage_clock_set(d->evaluator, 1)) != MLFF_OK) {
         mlff_evaluator_destroy(d->evaluator);
         d->evaluator = NULL;
@@ -193,15 +202,22 @@ void parallel_describe_domain(const parallel_evaluator *e, int index, unsigned c
                               .spins = e->batch->spins};
 }
 
+// Puts before the failure of a device's evaluator which numbers of atoms or systems it tells of.
+static mlff_status describe_failure(mlff_status status, const char *format, int first, int last)
+{
+    char text[1024], where[64];
+    if (status != MLFF_ERR_VALUE && status != MLFF_ERR_LIMIT) return status;
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    snprintf(where, sizeof where, format, first, last);
+    return mlff_fail(status, "%s: %s", where, text);
+}
+
 mlff_status parallel_compute_domain(parallel_evaluator *e, int index, const mlff_batch *batch, const mlff_results *results)
 {
     const domain *d = &e->domains[index];
     if (e->model->architecture->ensemble) d->evaluator->interface->select_member(d->evaluator->self, e->member);
     const mlff_status status = mlff_evaluator_compute(d->evaluator, batch, results);
-    if (status != MLFF_ERR_VALUE && status != MLFF_ERR_LIMIT) return status;
-    char text[1024];
-    snprintf(text, sizeof text, "%s", mlff_last_error());
-    return mlff_fail(status, "domain %d of %d, which numbers its atoms itself: %s", index, e->n, text);
+    return describe_failure(status, "domain %d of %d, which numbers its atoms itself", index, e->n);
 }
 
 // In the order of domains.
@@ -332,7 +348,8 @@ static mlff_status work_on_share(void *context, int index)
                                   .virials = part(wanted->virials, 9 * s),
                                   .force_errors = part(wanted->force_errors, atom)};
     if (e->model->architecture->ensemble) d->whole->interface->select_member(d->whole->self, e->member);
-    MLFF_TRY(mlff_evaluator_compute(d->whole, &share, &results));
+    status = mlff_evaluator_compute(d->whole, &share, &results);
+    if (begin > 0) status = describe_failure(status, "of systems %d to %d, numbered from 0 on", begin, begin + n - 1);
 done:
     return status;
 }

@@ -623,6 +623,40 @@ static void test_domains_without_atoms(void **state)
     mlff_model_destroy(painn);
 }
 
+// Warnings and failures of a batch that is handed out: each warning once, and systems by their numbers in the batch.
+static void count_warning(void *context, const char *text)
+{
+    int *n = context;
+    assert_non_null(strstr(text, "system 1 "));
+    ++*n;
+}
+
+static void test_systems_by_their_numbers(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    mlff_model *painn = support_model(16, 2, "gaussian", "cosine", 0, 1);
+    mlff_system *systems[N];
+    for (int k = 0; k < N; k++) systems[k] = support_random_system(10, 0, 1.0, 20 + (uint64_t)k);
+    joined all = join(systems, N);
+    double charges[N] = {0, 1, 1, 0}, energies[N];
+    int n_warnings = 0;
+    mlff_evaluator *several = on_domains(painn, 2, MLFF_FLOAT64, 0.5);
+    all.batch.charges = charges;
+    mlff_warning_handler_set(count_warning, &n_warnings);
+    for (int k = 0; k < 2; k++) assert_ok(mlff_evaluator_compute(several, &all.batch, &(mlff_results){.energies = energies}));
+    mlff_warning_handler_set(NULL, NULL);
+    assert_int_equal(n_warnings, 1);
+    memcpy(all.positions + 3 * 31, all.positions + 3 * 30, 3 * sizeof(double));
+    assert_int_equal(mlff_evaluator_compute(several, &all.batch, &(mlff_results){.energies = energies}), MLFF_ERR_VALUE);
+    assert_string_equal(mlff_last_error(),
+                        "of systems 2 to 3, numbered from 0 on: atoms 0 and 1 of system 1 are on one point; move one of them");
+    mlff_evaluator_destroy(several);
+    for (int k = 0; k < N; k++) mlff_system_destroy(systems[k]);
+    unjoin(&all);
+    mlff_model_destroy(painn);
+}
+
 static int64_t pairs_of(const mlff_evaluator *evaluator)
 {
     mlff_evaluator_info info;
@@ -750,6 +784,7 @@ int main(void)
         cmocka_unit_test(test_failing_steps),
         cmocka_unit_test(test_batches_are_handed_out),
         cmocka_unit_test(test_domains_without_atoms),
+        cmocka_unit_test(test_systems_by_their_numbers),
         cmocka_unit_test(test_devices_that_have_become_idle),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_devices_by_name),
