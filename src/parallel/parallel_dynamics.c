@@ -315,7 +315,13 @@ static int64_t take_steps(parallel_dynamics *p)
     if (first->n_done == 0) return 0;
     p->behind = true;
     p->energy = 0;
-    for (int k = 0; k < e->n; k++) p->energy += e->decomposition->domains[k].n_owned > 0 ? p->domains[k].energy : 0;
+    for (int k = 0; k < e->n; k++) {
+        moving_domain *m = &p->domains[k];
+        if (e->decomposition->domains[k].n_owned > 0)
+            p->energy += m->energy;
+        else
+            m->heat[NOW] = m->heat[NEXT]; // its atoms have left in the middle of a step
+    }
     return first->n_done;
 }
 
@@ -323,7 +329,7 @@ static int64_t take_steps(parallel_dynamics *p)
 static void end_failed_step(parallel_dynamics *p)
 {
     p->drifted = false;
-    for (int k = 0; k < p->evaluator->n; k++) p->domains[k].begun = false;
+    for (int k = 0; k < p->evaluator->n; k++) p->domains[k].begun = false, p->domains[k].heat[NEXT] = p->domains[k].heat[NOW];
 }
 
 static mlff_status run(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out, int *failed_out)

@@ -536,6 +536,36 @@ static void test_dynamics_has_the_same_bits(void **state)
     mlff_model_destroy(painn);
 }
 
+// Two atoms among four domains: what Langevin's bath gave an atom stays counted when its domain is left without atoms.
+static void test_heat_of_domains_that_are_left(void **state)
+{
+    (void)state;
+    mlff_model *painn = short_range_model();
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    options.ensemble = MLFF_LANGEVIN;
+    options.temperature_kelvin = 3000;
+    options.friction_per_fs = 0.05;
+    double conserved[2];
+    for (int k = 0; k < 2; k++) {
+        mlff_system *system = support_random_system(2, 1, 1.2, 5);
+        mlff_dynamics_state last;
+        assert_ok(mlff_system_add_masses(system));
+        system->masses[0] = system->masses[1] = 1;
+        assert_ok(mlff_system_thermalize(system, 3000, 1));
+        mlff_evaluator *evaluator =
+            k == 0 ? support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL) : on_domains(painn, 4, MLFF_FLOAT64, 0.2);
+        mlff_dynamics *dynamics = start_dynamics(evaluator, &options, system, k == 0 ? ON_HOST : IN_DOMAINS);
+        assert_ok(mlff_dynamics_run(dynamics, 300, NULL));
+        assert_ok(mlff_dynamics_state_get(dynamics, &last));
+        conserved[k] = last.conserved_energy;
+        mlff_dynamics_destroy(dynamics);
+        mlff_evaluator_destroy(evaluator);
+        mlff_system_destroy(system);
+    }
+    assert_true(fabs(conserved[0] - conserved[1]) < 1e-6);
+    mlff_model_destroy(painn);
+}
+
 // A step that fails in one domain ends the run of all. Atoms, forces and energy are those of the last good step, and the simulation can
 // go on from there.
 static void test_failing_steps(void **state)
@@ -781,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_dynamics),
         cmocka_unit_test(test_dynamics_has_the_same_bits),
+        cmocka_unit_test(test_heat_of_domains_that_are_left),
         cmocka_unit_test(test_failing_steps),
         cmocka_unit_test(test_batches_are_handed_out),
         cmocka_unit_test(test_domains_without_atoms),
