@@ -41,7 +41,7 @@ typedef struct parallel_evaluator {
     bool clock_on; /* of stages */
     int member;    /* -1: the mean */
     int64_t n_computes;
-    const void *dynamics; /* those whose atoms are in domains of this decomposition; NULL: none */
+    const void *dynamics; /* whose atoms are in the domains of the decomposition; NULL: none */
     /* of the call under way */
     const mlff_batch *batch;
     const mlff_results *results;

@@ -19,7 +19,7 @@
 static void destroy(void *context)
 {
     parallel_dynamics *p = context;
-    if (p->evaluator->dynamics == p) p->evaluator->dynamics = NULL;
+    if (is_in_domains(p)) p->evaluator->dynamics = NULL;
     for (int k = 0; k < p->evaluator->n; k++) moving_release(&p->domains[k]);
     for (int s = NOW; s <= NEXT; s++) base_free(p->positions[s]), base_free(p->velocities[s]);
     base_free(p->forces);
@@ -343,7 +343,7 @@ static mlff_status run(void *context, int64_t n_steps, double *times_ns, int64_t
     e->batch = &p->batch;
     e->results = &p->wanted;
     e->divided = true;
-    if (!p->in_domains || e->dynamics != p) MLFF_TRY(parallel_divide_again(p));
+    if (!is_in_domains(p)) MLFF_TRY(parallel_divide_again(p));
     while (n_done < n_steps) {
         p->n_wanted = n_steps - n_done;
         p->times_ns = times_ns ? times_ns + n_done : NULL;
@@ -378,7 +378,8 @@ static mlff_status put(void *context, mlff_dynamics *const *dynamics, int n)
     p->step = from->step;
     p->bath[NOW] = (moving_bath){.state = from->bath};
     memcpy(p->bath[NOW].cell, from->system->cell, sizeof p->bath[NOW].cell);
-    p->in_domains = p->drifted = p->fresh = false;
+    p->evaluator->dynamics = NULL;
+    p->drifted = p->fresh = false;
     for (int k = 0; k < p->evaluator->n; k++) p->domains[k].heat[NOW] = p->domains[k].heat[NEXT] = 0;
     memcpy(p->positions[NOW], from->system->positions, bytes);
     memcpy(p->velocities[NOW], from->system->velocities, bytes);

@@ -23,7 +23,6 @@ typedef struct parallel_dynamics {
     moving_bath bath[2]; /* current, next; without Langevin's heat */
     double energy;       /* eV */
     int64_t step;        /* steps made */
-    bool in_domains;     /* else the atoms are in the arrays above */
     bool behind;         /* the arrays above are older than the domains */
     bool drifted;        /* in the middle of a step */
     bool fresh;          /* the decomposition is newer than the atoms of the domains */
@@ -31,6 +30,12 @@ typedef struct parallel_dynamics {
     int64_t n_wanted, last_ns;
     double *times_ns; /* NULL: not wanted */
 } parallel_dynamics;
+
+/* Whether the atoms are in the domains; else, as after other calls of the evaluator, in the host's arrays. */
+static inline bool is_in_domains(const parallel_dynamics *dynamics)
+{
+    return dynamics->evaluator->dynamics == dynamics;
+}
 
 /* From the host's arrays into the domains of the decomposition. */
 mlff_status parallel_enter_domains(parallel_dynamics *dynamics);

@@ -105,7 +105,6 @@ mlff_status parallel_enter_domains(parallel_dynamics *p)
     MLFF_TRY(crew_run(p->evaluator->crew, reserve_domain, p));
     team_run(n_threads(p), fill_domains, p);
     MLFF_TRY(crew_run(p->evaluator->crew, start_domain, p));
-    p->in_domains = true;
     p->evaluator->dynamics = p;
 done:
     return status;
@@ -143,7 +142,7 @@ static void read_domains(void *context, const team_member *member)
 mlff_status parallel_leave_domains(parallel_dynamics *p)
 {
     mlff_status status = MLFF_OK;
-    if (!p->in_domains || !p->behind) return MLFF_OK;
+    if (!is_in_domains(p) || !p->behind) return MLFF_OK;
     MLFF_TRY(crew_run(p->evaluator->crew, fetch_domain, p));
     team_run(n_threads(p), read_domains, p);
     p->behind = false;
@@ -156,7 +155,6 @@ mlff_status parallel_divide_again(parallel_dynamics *p)
     mlff_status status = MLFF_OK;
     parallel_evaluator *e = p->evaluator;
     MLFF_TRY(parallel_leave_domains(p));
-    p->in_domains = false;
     e->dynamics = NULL;
     p->batch.positions = p->positions[p->drifted ? NEXT : NOW];
     if (p->batch.cells) p->batch.cells = p->bath[p->drifted ? NEXT : NOW].cell;

@@ -536,6 +536,46 @@ static void test_dynamics_has_the_same_bits(void **state)
     mlff_model_destroy(painn);
 }
 
+// Between two runs the evaluator computes other systems, and makes the steps of another simulation.
+static void test_other_calls_between_runs(void **state)
+{
+    (void)state;
+    mlff_model *painn = short_range_model();
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    double *alone = calloc(3 * 96, sizeof *alone);
+    for (int k = 0; k < 4; k++) {
+        mlff_evaluator *several = on_domains(painn, 3, MLFF_FLOAT64, 0.5);
+        mlff_system *system = built("water", 96, 300), *other = built("silicon", 216, 300), *two[] = {other, system};
+        assert_ok(mlff_system_thermalize(system, 800, 1));
+        assert_ok(mlff_system_add_masses(other));
+        assert_ok(mlff_system_add_velocities(other));
+        joined both = join(two, 2);
+        mlff_dynamics *dynamics = start_dynamics(several, &options, system, IN_DOMAINS), *second = NULL;
+        if (k == 3) second = start_dynamics(several, &options, other, IN_DOMAINS);
+        for (int run = 0; run < 3; run++) {
+            mlff_domain_info domains[3];
+            assert_ok(mlff_dynamics_run(dynamics, 5, NULL));
+            assert_int_equal(mlff_evaluator_domains(several, domains, 3), 3);
+            assert_int_equal(domains[0].n_owned + domains[1].n_owned + domains[2].n_owned, 96);
+            support_results r = {0};
+            if (k == 1) r = support_compute_system(several, other);
+            if (k == 2) r = support_compute(several, &both.batch);
+            if (k == 3) assert_ok(mlff_dynamics_run(second, 5, NULL));
+            support_results_free(&r);
+        }
+        if (k == 0) memcpy(alone, system->positions, 3 * 96 * sizeof *alone);
+        assert_true(support_difference(alone, system->positions, 3 * 96) < 1e-11);
+        mlff_dynamics_destroy(dynamics);
+        mlff_dynamics_destroy(second);
+        mlff_evaluator_destroy(several);
+        unjoin(&both);
+        mlff_system_destroy(system);
+        mlff_system_destroy(other);
+    }
+    free(alone);
+    mlff_model_destroy(painn);
+}
+
 // Two atoms among four domains: what Langevin's bath gave an atom stays counted when its domain is left without atoms.
 static void test_heat_of_domains_that_are_left(void **state)
 {
@@ -811,6 +851,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_dynamics),
         cmocka_unit_test(test_dynamics_has_the_same_bits),
+        cmocka_unit_test(test_other_calls_between_runs),
         cmocka_unit_test(test_heat_of_domains_that_are_left),
         cmocka_unit_test(test_failing_steps),
         cmocka_unit_test(test_batches_are_handed_out),
