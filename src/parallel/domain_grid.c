@@ -7,6 +7,9 @@
 // Planes are placed by so many of the atoms: domains then differ by some 0.3 %.
 enum { SAMPLES = 65536 };
 
+// Å: products of three such lengths are numbers; atoms that are farther apart are refused later.
+#define LONGEST 1e9
+
 // How far the system reaches along each axis of its cell, Å.
 static void find_lengths(const decomposition *d, const mlff_batch *batch, double length[3])
 {
@@ -34,7 +37,7 @@ void domain_grid_choose(decomposition *d, const mlff_batch *batch)
             double inside = 1, around = 1;
             if (n[0] * n[1] * n[2] != d->n_domains) continue;
             for (int k = 0; k < 3; k++) {
-                const double width = fmax(length[k], 1.0) / n[k];
+                const double width = fmin(fmax(length[k], 1.0), LONGEST) / n[k];
                 inside *= width;
                 around *= width + (n[k] > 1 ? 2 * d->reach : 0);
             }

@@ -809,6 +809,17 @@ static void test_failures(void **state)
         assert_ok(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}));
         assert_true(energy == before);
     }
+    mlff_system *molecule = built("aspirin", 0, 300);
+    mlff_batch_from_system(molecule, first_atom, &batch);
+    for (int k = 0; k < 2; k++) { // first of all calls: there are no domains yet
+        mlff_evaluator *fresh = on_domains(painn, 4, MLFF_FLOAT64, 0.5);
+        for (int c = 0; c < 3; c++) molecule->positions[c] = k == 0 ? 1e120 : INFINITY;
+        assert_int_equal(mlff_evaluator_compute(fresh, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_VALUE);
+        assert_non_null(strstr(mlff_last_error(), "coordinate"));
+        mlff_evaluator_destroy(fresh);
+    }
+    mlff_system_destroy(molecule);
+    mlff_batch_from_system(system, first_atom, &batch);
     unsigned char owned[64] = {1};
     batch.owned = owned;
     assert_int_equal(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_UNSUPPORTED);
