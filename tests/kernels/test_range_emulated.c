@@ -206,6 +206,35 @@ static void test_limit(void **state)
     }
 }
 
+// A result that is asked for alone fails as well; a system that is not periodic has no stress, which is no failure.
+static void test_limit_of_each_result(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s, 32, 1e20);
+    const double cell[9] = {20, 0, 0, 0, 20, 0, 0, 0, 20};
+    const unsigned char periodic[3] = {1, 1, 1};
+    double numbers[15];
+    const mlff_results results[] = {
+        {.energies = numbers}, {.atom_energies = numbers}, {.forces = numbers}, {.virials = numbers}, {.stresses = numbers}};
+    enum { N = sizeof results / sizeof *results };
+    mlff_evaluator *evaluator = create_on(s.model, MLFF_CUDA, MLFF_FLOAT32);
+    for (int in_cell = 0; in_cell < 2; in_cell++) {
+        s.batch.cells = in_cell ? cell : NULL;
+        s.batch.periodic = in_cell ? periodic : NULL;
+        for (int k = 0; k < (in_cell ? N : N - 1); k++)
+            assert_int_equal(mlff_evaluator_compute(evaluator, &s.batch, &results[k]), MLFF_ERR_VALUE);
+    }
+    mlff_evaluator_destroy(evaluator);
+    free_scene(&s);
+    make_scene(&s, 32, 1);
+    evaluator = create_on(s.model, MLFF_CUDA, MLFF_FLOAT32);
+    assert_ok(mlff_evaluator_compute(evaluator, &s.batch, &results[N - 1]));
+    assert_true(isnan(numbers[0]));
+    mlff_evaluator_destroy(evaluator);
+    free_scene(&s);
+}
+
 // Arrays on the device: calls beyond the range of halves are waited for and right, one after the other.
 static void test_device(void **state)
 {
@@ -289,8 +318,12 @@ int main(void)
         printf("skipped: MLFF_CUDA_PLUGIN does not name the emulated plugin\n");
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_host),   cmocka_unit_test(test_stage),
-                                       cmocka_unit_test(test_ani),    cmocka_unit_test(test_limit),
-                                       cmocka_unit_test(test_device), cmocka_unit_test(test_dynamics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_host),
+                                       cmocka_unit_test(test_stage),
+                                       cmocka_unit_test(test_ani),
+                                       cmocka_unit_test(test_limit),
+                                       cmocka_unit_test(test_limit_of_each_result),
+                                       cmocka_unit_test(test_device),
+                                       cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

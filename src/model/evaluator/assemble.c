@@ -34,12 +34,17 @@ static void forces_of_pairs(const model_graph *graph, const double *g, double un
 
 // ---- stress -----------------------------------------------------------------------------------------------------
 
-// Å³; NaN where not all three axes are periodic: such a system has no stress.
-static double volume_of(const mlff_batch *batch, int system)
+bool assemble_has_stress(const mlff_batch *batch, int system)
 {
     const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)system : NULL;
-    const double *h = batch->cells ? batch->cells + 9 * (size_t)system : NULL;
-    if (!h || !periodic || !periodic[0] || !periodic[1] || !periodic[2]) return NAN;
+    return batch->cells && periodic && periodic[0] && periodic[1] && periodic[2];
+}
+
+// Å³; NaN for a system without stress.
+static double volume_of(const mlff_batch *batch, int system)
+{
+    if (!assemble_has_stress(batch, system)) return NAN;
+    const double *h = batch->cells + 9 * (size_t)system;
     return fabs(h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]));
 }
 

@@ -12,6 +12,8 @@ double assemble_zero_if_finite(const double *x, size_t n);
 /* Fills what `results` wants, each from the outputs that the model has. `graph` has edge vectors in Å. */
 void assemble_results(const mlff_model *model, const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs,
                       const mlff_results *results);
+/* Whether all three axes of a system are periodic: else it has no stress. */
+bool assemble_has_stress(const mlff_batch *batch, int system);
 /* Stress, eV/Å³, from a system's virial, eV; NaN where not all three axes are periodic. */
 void assemble_stress(const mlff_batch *batch, int system, const double virial[9], double stress[6]);
 /* The virial, eV, that belongs to a predicted stress, eV/Å³: -V σ; NaN where not all three axes are periodic. */

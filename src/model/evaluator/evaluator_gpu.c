@@ -61,12 +61,16 @@ static mlff_status check_finite(const mlff_batch *batch, const mlff_results *res
 {
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST) return MLFF_OK;
     const size_t n_systems = (size_t)batch->n_systems, n_atoms = (size_t)batch->first_atom[n_systems];
-    const double sum =
-        assemble_zero_if_finite(results->energies, n_systems) + assemble_zero_if_finite(results->forces, 3 * n_atoms);
-    return sum == 0.0 ? MLFF_OK
-                      : mlff_fail(MLFF_ERR_VALUE,
-                                  "energies or forces are not finite: atoms too close, or activations beyond the range of the "
-                                  "GPU's kernels; look at the structure, try device cpu");
+    double sum = assemble_zero_if_finite(results->energies, n_systems) + assemble_zero_if_finite(results->forces, 3 * n_atoms) +
+                 assemble_zero_if_finite(results->atom_energies, n_atoms) +
+                 assemble_zero_if_finite(results->virials, 9 * n_systems);
+    for (size_t s = 0; results->stresses && s < n_systems; s++)
+        if (assemble_has_stress(batch, (int)s)) sum += assemble_zero_if_finite(results->stresses + 6 * s, 6);
+    return sum == 0.0
+               ? MLFF_OK
+               : mlff_fail(MLFF_ERR_VALUE,
+                           "energies, forces or stresses are not finite: atoms too close, or activations beyond the range of the "
+                           "GPU's kernels; look at the structure, try device cpu");
 }
 
 static mlff_status compute(void *self, const mlff_batch *batch, const mlff_results *results)
