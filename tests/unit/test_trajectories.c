@@ -47,10 +47,13 @@ static const double cells[][9] = {
     {6, 0, 0, 0, 7, 0, 0, 0, 8},        // as it is written
     {6, 0, 0, 1, 7, 0, -1, 2, 8},       // tilted, as it is written
     {1, 6, 0.3, -5, 2, 1, 0.5, 0.2, 7}, // turned
+    {-6, 0, 0, 1, -7, 0, 0.7, 0.9, 8},  // half a turn about z
+    {-6, 0, 0, 1, 7, 0, 0.5, 0.2, -8},  // and about y
     {1, 6, 0.3, -5, 2, 1, 0, 0, 0},     // a slab
     {0, 0, 0, 1, 6, 0.3, 0, 0, 0},      // a wire
     {0, 0, 0, 0, 0, 0, 0, 0, 0},        // a molecule
 };
+enum { MOLECULE = sizeof cells / sizeof *cells - 1 };
 
 // Lengths and angles of the cell, distances of atoms and where they lie along the cell's vectors do not depend on the orientation.
 static void compare(const mlff_system *system, const double *cell, const double *origin, const double *positions,
@@ -190,7 +193,7 @@ static void test_dcd(void **state)
         memcpy(&timestep, header + 40, sizeof timestep);
         const double charmm_fs = sqrt(1.66053904e-27 / (4184 / 6.022140857e23)) * 1e5; // 1e-10 m √(amu / (kcal/mol)), in fs
         assert_near(timestep * charmm_fs, 0.5, 1e-6);
-        assert_int_equal(control[10], c < 5);
+        assert_int_equal(control[10], c < MOLECULE);
         assert_int_equal(read_record(file, header, sizeof header), 84); // one title
         assert_int_equal(read_record(file, &n_atoms, 4), 4);
         assert_int_equal(n_atoms, N);
@@ -407,7 +410,7 @@ static void test_netcdf(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof cells / sizeof *cells; c++) {
         mlff_system *system = structure(cells[c]);
-        const bool has_cell = c < 5;
+        const bool has_cell = c < MOLECULE;
         char path[256], text[64];
         snprintf(path, sizeof path, "%s", in_folder("a.nc"));
         write_frames(path, system, 3, 0, NULL);

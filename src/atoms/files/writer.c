@@ -171,7 +171,8 @@ bool writer_standard_box(const mlff_system *system, standard_box *box)
     }
     cross(rows + 6, rows, rows + 3);
     memcpy(box->turn, rows, sizeof rows);
-    const bool lower = cell[1] == 0 && cell[2] == 0 && cell[5] == 0; // is there already: not a digit is changed
+    const bool lower = // is there already: not a digit is changed
+        cell[0] > 0 && cell[1] == 0 && cell[2] == 0 && cell[4] > 0 && cell[5] == 0;
     if (lower)
         for (int k = 0; k < 9; k++) box->turn[k] = k % 4 == 0;
     memset(box->origin, 0, sizeof box->origin);
