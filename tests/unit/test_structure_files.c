@@ -128,9 +128,15 @@ static void reads_pdb(void **state)
     assert_null(system);
     mlff_reader_destroy(reader);
 
-    system = read_text("x.pdb", "CRYST1    1.000    1.000    1.000  90.00  90.00  90.00 P 1           1\n" PDB_O "END\n");
-    assert_true(!system->periodic[0] && system->cell[0] == 0 && !system->masses);
-    mlff_system_destroy(system);
+    static const char *const without_cell[] = {
+        "CRYST1    1.000    1.000    1.000  90.00  90.00  90.00 P 1           1\n" PDB_O "END\n",
+        "CRYST1    0.000    0.000    0.000  90.00  90.00  90.00 P 1           1\n" PDB_O "END\n",
+    };
+    for (int k = 0; k < 2; k++) {
+        system = read_text("x.pdb", without_cell[k]);
+        assert_true(!system->periodic[0] && system->cell[0] == 0 && !system->masses);
+        mlff_system_destroy(system);
+    }
     system = read_text("x.pdb", PDB_O "ATOM      2  D   HOH A   1       1.900   2.000   3.000  1.00  0.00           D  \n");
     assert_true(system->species[1] == 1 && system->masses && system->masses[1] == 2.014);
     mlff_system_destroy(system);

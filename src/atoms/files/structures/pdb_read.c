@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // pdb_read.c: PDB files: a frame for each MODEL, else one for the file. Read are CRYST1 (the cell), ATOM and HETATM, by columns. Of a residue's
-// alternate locations that with the highest mean occupancy is kept, the first letter of several. The cell 1 × 1 × 1 Å that stands for "none" is
-// none.
+// alternate locations that with the highest mean occupancy is kept, the first letter of several. Cells of 1 × 1 × 1 Å
+// and of 0 × 0 × 0 Å stand for "none".
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +72,8 @@ static mlff_status read_cell(mlff_reader *reader, pdb *file, const char *line)
     for (size_t k = 0; k < 3; k++)
         if (!column_number(line, 7 + 9 * k, 15 + 9 * k, &lengths[k]) || !column_number(line, 34 + 7 * k, 40 + 7 * k, &angles[k]))
             return reader_fail(reader, MLFF_ERR_FORMAT, "expected three lengths and three angles in columns 7 to 54 of CRYST1");
-    file->has_cell = !(lengths[0] == 1 && lengths[1] == 1 && lengths[2] == 1);
+    const bool are_equal = lengths[0] == lengths[1] && lengths[1] == lengths[2];
+    file->has_cell = !are_equal || !(lengths[0] == 1 || lengths[0] == 0);
     if (file->has_cell && !cell_from_lengths(lengths, angles, file->cell))
         return reader_fail(reader, MLFF_ERR_VALUE, "no cell has lengths %g %g %g Å and angles %g %g %g°", lengths[0], lengths[1],
                            lengths[2], angles[0], angles[1], angles[2]);
