@@ -318,6 +318,8 @@ static void refuses_cif(void **state)
     } cases[] = {
         {"data_a\n" CIF_CELL CIF_TYPED "Fe1 Fe 0 0 0 0.5\n", "'Fe1' has occupancy 0.5"},
         {"data_a\n_symmetry_space_group_name_H-M 'F d -3 m'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'F d -3 m' without its symmetry"},
+        {"data_a\n_space_group_name_Hall '-F 4vw 2vw 3'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'-F 4vw 2vw 3' without its symmetry"},
+        {"data_a\n_symmetry_space_group_name_Hall '-P 1'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'-P 1' without its symmetry"},
         {"data_a\n" CIF_CELL CIF_ROWS "CL1 0 0 0\n", "'CL1' is not clear"},
         {"data_a\n" CIF_CELL CIF_ROWS "Si 0 ? 0\n", "'Si' has no position"},
         {"data_a\n" CIF_CELL CIF_ROWS "Si 0 x 0\n", "'x' is not a position"},

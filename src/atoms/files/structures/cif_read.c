@@ -54,6 +54,8 @@ static const struct {
     {"_symmetry_space_group_name_h-m", GROUP_NAME},
     {"_space_group_name_h-m_alt", GROUP_NAME},
     {"_space_group_name_h-m_full", GROUP_NAME},
+    {"_symmetry_space_group_name_hall", GROUP_NAME},
+    {"_space_group_name_hall", GROUP_NAME},
     {"_symmetry_int_tables_number", GROUP_NUMBER},
     {"_space_group_it_number", GROUP_NUMBER},
     {"_symmetry_equiv_pos_as_xyz", OPERATION},
