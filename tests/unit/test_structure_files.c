@@ -310,6 +310,24 @@ static void reads_a_symmetric_cif(void **state)
     mlff_system_destroy(system);
 }
 
+// Positions of three or four digits, as they stand in files: a site on a threefold axis of a cell of 15 Å has one image of each layer, and
+// a file that lists all atoms beside the operations has each once.
+static void counts_rounded_sites_once(void **state)
+{
+    (void)state;
+    static const char *const hexagonal =
+        "data_a\n_cell_length_a 15\n_cell_length_b 15\n_cell_length_c 6\n_cell_angle_alpha 90\n_cell_angle_beta 90\n"
+        "_cell_angle_gamma 120\nloop_\n_symmetry_equiv_pos_as_xyz\nx,y,z\n-y,x-y,z\n-x+y,-x,z\n" CIF_ROWS "Si 0.333 0.667 0.25\n";
+    mlff_system *system = read_text("x.cif", hexagonal);
+    assert_int_equal(system->n_atoms, 1);
+    mlff_system_destroy(system);
+    system = read_text("x.cif", "data_a\n" CIF_CELL "loop_\n_symmetry_equiv_pos_as_xyz\nx,y,z\n-x,-y,-z\n" CIF_ROWS
+                                "Si1 0.1234 0.2 0.25\nSi2 0.8765 0.8 0.75\nO1 0.1234 0.2 0.75\n");
+    assert_int_equal(system->n_atoms, 4);
+    assert_near(system->positions[3], 4 * 0.8766, 1e-12);
+    mlff_system_destroy(system);
+}
+
 static void refuses_cif(void **state)
 {
     (void)state;
@@ -349,7 +367,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_lammps_data), cmocka_unit_test(reads_velocities),      cmocka_unit_test(refuses_lammps_data),
         cmocka_unit_test(reads_pdb),         cmocka_unit_test(reads_pdb_locations),   cmocka_unit_test(refuses_pdb),
-        cmocka_unit_test(reads_cif),         cmocka_unit_test(reads_a_symmetric_cif), cmocka_unit_test(refuses_cif),
+        cmocka_unit_test(reads_cif),         cmocka_unit_test(reads_a_symmetric_cif), cmocka_unit_test(counts_rounded_sites_once),
+        cmocka_unit_test(refuses_cif),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "sites.h"
 
 enum { MAX_COLUMNS = 256, MAX_OPERATIONS = 192, LABEL_BYTES = 24 };
-#define SAME_SITE 0.01 // Å: images of one site nearer than this are one atom
+#define SAME_SITE 0.1 // Å: images nearer than this are one atom; those of 1/3 written as 0.333 are 0.001 of a cell vector apart
 
 typedef enum token_kind { TOKEN_END, TOKEN_BLOCK, TOKEN_LOOP, TOKEN_TAG, TOKEN_VALUE } token_kind;
 
@@ -455,6 +455,14 @@ static bool is_same(const double cell[9], const double a[3], const double b[3])
     return r[0] * r[0] + r[1] * r[1] + r[2] * r[2] < SAME_SITE * SAME_SITE;
 }
 
+// Whether the site is an image of one before it, as where a file with symmetry operations lists all atoms of the cell.
+static bool is_image(const site_list *all, const double cell[9], const site *of)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (all->sites[i].species == of->species && is_same(cell, all->sites[i].position, of->position)) return true;
+    return false;
+}
+
 // All images of the sites, as positions.
 static mlff_status expand(const cif *file, const double cell[9], site_list *all)
 {
@@ -463,6 +471,10 @@ static mlff_status expand(const cif *file, const double cell[9], site_list *all)
         const double *f = file->list.sites[i].position;
         double images[MAX_OPERATIONS + 1][3];
         int n_images = 1;
+        if (file->n_operations > 1 && is_image(all, cell, &file->list.sites[i])) {
+            reader_warn(file->reader, "atom sites that are images of others by the symmetry operations are left out");
+            continue;
+        }
         memcpy(images[0], f, sizeof images[0]);
         for (int o = 0; o < file->n_operations; o++) {
             const operation *op = &file->operations[o];
@@ -477,9 +489,14 @@ static mlff_status expand(const cif *file, const double cell[9], site_list *all)
         }
         for (int m = 0; m < n_images; m++) {
             site added = {.id = (int64_t)all->n, .species = file->list.sites[i].species, .mass = file->list.sites[i].mass};
-            to_position(cell, images[m], added.position);
+            memcpy(added.position, images[m], sizeof added.position);
             MLFF_TRY(sites_add(file->reader, all, &added));
         }
+    }
+    for (size_t i = 0; i < all->n; i++) {
+        double position[3];
+        to_position(cell, all->sites[i].position, position);
+        memcpy(all->sites[i].position, position, sizeof position);
     }
 done:
     return status;
