@@ -328,6 +328,22 @@ static void counts_rounded_sites_once(void **state)
     mlff_system_destroy(system);
 }
 
+#define MMCIF_ALTERNATES                                                                                                         \
+    "data_M\nloop_\n_atom_site.type_symbol\n_atom_site.label_alt_id\n_atom_site.auth_seq_id\n_atom_site.Cartn_x\n"               \
+    "_atom_site.Cartn_y\n_atom_site.Cartn_z\n_atom_site.occupancy\n"
+
+// The first location of each residue, whatever its name.
+static void chooses_locations_of_mmcif(void **state)
+{
+    (void)state;
+    mlff_system *system =
+        read_text("x.mmcif", MMCIF_ALTERNATES "O . 1 0 0 0 1\nH B 1 0.9 0 0 1\nH B 1 0 0.9 0 1\nO . 2 5 0 0 1\n"
+                                              "H A 2 5.9 0 0 1\nH A 2 5 0.9 0 1\nH C 2 5.8 0 0 0\nH C 2 5 0.8 0 0\n");
+    assert_int_equal(system->n_atoms, 6);
+    assert_true(system->positions[3] == 0.9 && system->positions[12] == 5.9);
+    mlff_system_destroy(system);
+}
+
 static void refuses_cif(void **state)
 {
     (void)state;
@@ -338,6 +354,7 @@ static void refuses_cif(void **state)
         {"data_a\n_symmetry_space_group_name_H-M 'F d -3 m'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'F d -3 m' without its symmetry"},
         {"data_a\n_space_group_name_Hall '-F 4vw 2vw 3'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'-F 4vw 2vw 3' without its symmetry"},
         {"data_a\n_symmetry_space_group_name_Hall '-P 1'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'-P 1' without its symmetry"},
+        {MMCIF_ALTERNATES "O . 1 0 0 0 1\nH 1 1 0.9 0 0 0.5\nH 2 1 0.9 0.2 0 0.5\n", "has occupancy 0.5"},
         {"data_a\n" CIF_CELL CIF_ROWS "CL1 0 0 0\n", "'CL1' is not clear"},
         {"data_a\n" CIF_CELL CIF_ROWS "Si 0 ? 0\n", "'Si' has no position"},
         {"data_a\n" CIF_CELL CIF_ROWS "Si 0 x 0\n", "'x' is not a position"},
@@ -365,9 +382,16 @@ static void refuses_cif(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_lammps_data), cmocka_unit_test(reads_velocities),      cmocka_unit_test(refuses_lammps_data),
-        cmocka_unit_test(reads_pdb),         cmocka_unit_test(reads_pdb_locations),   cmocka_unit_test(refuses_pdb),
-        cmocka_unit_test(reads_cif),         cmocka_unit_test(reads_a_symmetric_cif), cmocka_unit_test(counts_rounded_sites_once),
+        cmocka_unit_test(reads_lammps_data),
+        cmocka_unit_test(reads_velocities),
+        cmocka_unit_test(refuses_lammps_data),
+        cmocka_unit_test(reads_pdb),
+        cmocka_unit_test(reads_pdb_locations),
+        cmocka_unit_test(refuses_pdb),
+        cmocka_unit_test(reads_cif),
+        cmocka_unit_test(reads_a_symmetric_cif),
+        cmocka_unit_test(counts_rounded_sites_once),
+        cmocka_unit_test(chooses_locations_of_mmcif),
         cmocka_unit_test(refuses_cif),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 #include "sites.h"
 
-enum { MAX_COLUMNS = 256, MAX_OPERATIONS = 192, LABEL_BYTES = 24 };
+enum { MAX_COLUMNS = 256, MAX_OPERATIONS = 192, LABEL_BYTES = 24, RESIDUE_BYTES = 96 };
 #define SAME_SITE 0.1 // Å: images nearer than this are one atom; those of 1/3 written as 0.333 are 0.001 of a cell vector apart
 
 typedef enum token_kind { TOKEN_END, TOKEN_BLOCK, TOKEN_LOOP, TOKEN_TAG, TOKEN_VALUE } token_kind;
@@ -37,7 +37,8 @@ typedef enum meaning {
     CARTN_Z,
     OCCUPANCY,
     MODEL,
-    ALTERNATE
+    ALTERNATE,
+    RESIDUE
 } meaning;
 
 // Names without "." and in small letters: those of CIF and of mmCIF are then one.
@@ -71,6 +72,11 @@ static const struct {
     {"_atom_site_occupancy", OCCUPANCY},
     {"_atom_site_pdbx_pdb_model_num", MODEL},
     {"_atom_site_label_alt_id", ALTERNATE},
+    {"_atom_site_label_asym_id", RESIDUE},
+    {"_atom_site_label_seq_id", RESIDUE},
+    {"_atom_site_auth_asym_id", RESIDUE},
+    {"_atom_site_auth_seq_id", RESIDUE},
+    {"_atom_site_pdbx_pdb_ins_code", RESIDUE},
     {"_atom_site_label_atom_id", LABEL},
 };
 
@@ -81,8 +87,10 @@ typedef struct operation {
 // A row of the sites as far as it is read.
 typedef struct site_row {
     char label[LABEL_BYTES], symbol[LABEL_BYTES];
+    char residue[RESIDUE_BYTES]; // chain and number; "": not given
+    char alternate[LABEL_BYTES]; // name of the location; "": it is the only one
     double at[3];
-    bool given[3], fractions, alternate;
+    bool given[3], fractions;
     double occupancy;
     long model;
 } site_row;
@@ -102,6 +110,8 @@ typedef struct cif {
     site_list list; // positions are fractions where `fractions`
     bool fractions;
     long model;
+    char residue[RESIDUE_BYTES]; // of the last site that has a name for its location
+    char location[LABEL_BYTES];  // the name that is kept there
 } cif;
 
 // ---- tokens
@@ -366,10 +376,26 @@ static mlff_status take_column(cif *file, site_row *row, meaning what, const cha
     case MODEL:
         if (number_of(value, &number) && fabs(number) < 1e9) row->model = (long)number;
         break;
-    case ALTERNATE: row->alternate = !is_unknown(value) && strcmp(value, "A") != 0; break;
+    case ALTERNATE: snprintf(row->alternate, sizeof row->alternate, "%s", is_unknown(value) ? "" : value); break;
+    case RESIDUE: {
+        const size_t length = strlen(row->residue);
+        snprintf(row->residue + length, sizeof row->residue - length, " %s", value);
+        break;
+    }
     default: break;
     }
     return MLFF_OK;
+}
+
+// Whether the site is there in the location that is kept: the first one of each residue, whose atoms stand together.
+static bool is_kept_location(cif *file, const site_row *row)
+{
+    if (!row->alternate[0]) return true;
+    if (!file->location[0] || strcmp(row->residue, file->residue) != 0) {
+        memcpy(file->residue, row->residue, sizeof file->residue);
+        memcpy(file->location, row->alternate, sizeof file->location);
+    }
+    return strcmp(row->alternate, file->location) == 0;
 }
 
 static mlff_status take_site(cif *file, const site_row *row)
@@ -381,14 +407,16 @@ static mlff_status take_site(cif *file, const site_row *row)
         return MLFF_OK;
     }
     file->model = row->model;
-    if (row->alternate) {
+    const bool is_whole = fabs(row->occupancy - 1) <= 0.001, is_empty = fabs(row->occupancy) <= 0.001;
+    const bool is_kept = is_kept_location(file, row);
+    if (!is_kept && (is_whole || is_empty)) {
         reader_warn(reader, "of alternate locations the first is kept");
         return MLFF_OK;
     }
     if (!(row->given[0] && row->given[1] && row->given[2]))
         return reader_fail(reader, MLFF_ERR_FORMAT, "atom site '%s' has no position; remove it or complete the structure",
                            row->label);
-    if (!(fabs(row->occupancy - 1) <= 0.001))
+    if (!is_whole)
         return reader_fail(
             reader, MLFF_ERR_UNSUPPORTED,
             "atom site '%s' has occupancy %g: a structure with disorder is no arrangement of atoms; choose one and "
