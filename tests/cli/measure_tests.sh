@@ -207,6 +207,9 @@ test_bench() {
     value out failures.0.consequence >consequence && grep -q '^makes no trajectory' consequence || fail "consequence of a failure"
     value out failures.0.problem >problem && grep -q 'the simulation has exploded' problem || fail "why it failed"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md
+    refused 2 "'hot' is not a number" bench compare model.safetensors other.safetensors --temperature hot
+    refused 2 "'walk' is not one of thermal, md" bench compare model.safetensors other.safetensors --trajectory walk
+    refused 2 '17 models are given; compare takes 16 at most' bench compare {1..17}
     refused 2 'is not a number of structures' bench batch model.safetensors --batch-sizes 1,0
     [ ! -s out ] || fail "a list with a number that is none: something was printed before the error"
     run 0 bench batch model.safetensors --n-atoms 8 --batch-sizes 1,4 --n-calls 5

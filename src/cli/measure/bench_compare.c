@@ -123,13 +123,16 @@ static int on_progress(void *context, int64_t round, int64_t n_rounds)
 
 enum { ENTRIES_MAX = 16, CLI_SLOWER = 3, CLI_UNCLEAR = 4 };
 
-// Names of implementations: --model, then what stands behind "compare" and is no structure file of --input.
+// Names of implementations: --model, then what stands behind "compare" and is no structure file of --input. Returns how many there are, of
+// which ENTRIES_MAX are in `names`.
 static int collect(const cli_arguments *arguments, const char **names)
 {
     int n = 0;
     const char *name;
-    for (int i = 0; (name = cli_each(arguments, "model", i)) && n < ENTRIES_MAX; i++) names[n++] = name;
-    for (int i = 1; i < arguments->n_positional && n < ENTRIES_MAX; i++) names[n++] = arguments->positional[i];
+    for (int i = 0; (name = cli_each(arguments, "model", i)); i++, n++)
+        if (n < ENTRIES_MAX) names[n] = name;
+    for (int i = 1; i < arguments->n_positional; i++, n++)
+        if (n < ENTRIES_MAX) names[n] = arguments->positional[i];
     return n;
 }
 
@@ -170,6 +173,8 @@ typedef struct comparison {
     mlff_implementation_failure failures[2 * ENTRIES_MAX]; // of those that cannot do what the others can; problems are owned
     int n_failures;
     cli_input input;
+    mlff_dynamics_options motion; // its temperature and seed are also those of thermal displacements
+    bool by_md;
     mlff_trajectory *trajectory;
     mlff_implementations *implementations;
 } comparison;
@@ -270,20 +275,15 @@ done:
     return status;
 }
 
-static mlff_status frames_of(comparison *c, cli_arguments *arguments, const char *path,
+static mlff_status frames_of(comparison *c, const cli_arguments *arguments, const char *path,
                              const mlff_implementations_options *options)
 {
-    static const char *const kinds[] = {"thermal", "md", NULL};
-    double temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
-    mlff_dynamics_options md = mlff_dynamics_options_default();
-    md.temperature_kelvin = temperature;
-    md.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
-    if (cli_choice(arguments, "trajectory", kinds, 0) == 1) {
+    if (c->by_md) {
         int64_t n = (int64_t)options->n_rounds * options->n_frames + options->n_warmup;
-        return any_md_trajectory(c, &md, n < 1000 ? (int)n : 1000);
+        return any_md_trajectory(c, &c->motion, n < 1000 ? (int)n : 1000);
     }
     return path ? cli_trajectory_file(arguments, path, &c->trajectory)
-                : mlff_trajectory_thermal(c->input.system, temperature, md.seed, &c->trajectory);
+                : mlff_trajectory_thermal(c->input.system, c->motion.temperature_kelvin, c->motion.seed, &c->trajectory);
 }
 
 // A profile of each on the same frames: what a page and a file of runs show beside the comparison.
@@ -407,8 +407,9 @@ done:
 
 int bench_compare(cli_arguments *arguments)
 {
+    static const char *const kinds[] = {"thermal", "md", NULL};
     const char *path = cli_text(arguments, "input", NULL);
-    comparison c = {0};
+    comparison c = {.motion = mlff_dynamics_options_default()};
     bench_defaults defaults;
     mlff_implementations_options options = mlff_implementations_options_default();
     c.n = collect(arguments, c.names);
@@ -417,15 +418,18 @@ int bench_compare(cli_arguments *arguments)
     options.energy_tolerance = cli_number(arguments, "energy-tolerance", 0, 1e9, options.energy_tolerance * 1e3) * 1e-3;
     options.force_tolerance = cli_number(arguments, "force-tolerance", 0, 1e9, options.force_tolerance * 1e3) * 1e-3;
     options.noise_floor = cli_number(arguments, "noise-floor", 0, 100, 1) / 100;
-    uint64_t seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    c.motion.temperature_kelvin = cli_number(arguments, "temperature", 0, 1e6, 300);
+    c.motion.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    c.by_md = cli_choice(arguments, "trajectory", kinds, 0) == 1;
     if (arguments->failed) return CLI_USAGE;
+    if (c.n > ENTRIES_MAX) return cli_usage_error(arguments, "%d models are given; compare takes %d at most", c.n, ENTRIES_MAX);
     if (c.n < 2)
         return cli_usage_error(arguments,
                                "compare needs two models or more, as in --model A.safetensors --model B.safetensors:float64");
     if (path && cli_given(arguments, "trajectory"))
         return cli_usage_error(arguments, "--input has the frames; --trajectory goes with --system");
     int exit_status = bench_defaults_get(arguments, &defaults);
-    if (exit_status == CLI_GOOD) exit_status = bench_input_make(arguments, c.names[0], seed, &c.input);
+    if (exit_status == CLI_GOOD) exit_status = bench_input_make(arguments, c.names[0], c.motion.seed, &c.input);
     if (exit_status != CLI_GOOD) return exit_status;
 
     mlff_status status = compare(&c, arguments, &defaults, &options);
