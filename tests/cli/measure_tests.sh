@@ -207,6 +207,10 @@ test_bench() {
     value out failures.0.consequence >consequence && grep -q '^makes no trajectory' consequence || fail "consequence of a failure"
     value out failures.0.problem >problem && grep -q 'the simulation has exploded' problem || fail "why it failed"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md
+    refused 2 'temperature goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --temperature 500
+    refused 2 'seed goes with --system' bench precision model.safetensors --input x.xyz --seed 1
+    refused 2 'batch has no option --temperature' bench batch model.safetensors --temperature 500
+    refused 2 'batch has no option --seed' bench batch model.safetensors --seed 5
     refused 2 "'hot' is not a number" bench compare model.safetensors other.safetensors --temperature hot
     refused 2 "'walk' is not one of thermal, md" bench compare model.safetensors other.safetensors --trajectory walk
     refused 2 '17 models are given; compare takes 16 at most' bench compare {1..17}

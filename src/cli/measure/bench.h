@@ -20,6 +20,8 @@ typedef struct bench_defaults {
 } bench_defaults;
 /* Of --threads and --device. An exit status. */
 int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults);
+/* CLI_USAGE where --input comes with an option that says how frames are made. */
+int bench_frames_check(const cli_arguments *arguments);
 /* "MODEL[:float32|float64|tf32|bf16][:cpu|cuda|cuda0][:avx512|amx|avx2|portable][:tN]", the last ones in any order. */
 mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry);
 void bench_entry_free(bench_entry *entry);

@@ -54,6 +54,15 @@ int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults)
     return cli_exit(mlff_device_parse(cli_text(arguments, "device", "cpu"), &defaults->device));
 }
 
+int bench_frames_check(const cli_arguments *arguments)
+{
+    static const char *const made[] = {"trajectory", "temperature", "seed"};
+    for (size_t k = 0; cli_given(arguments, "input") && k < sizeof made / sizeof *made; k++)
+        if (cli_given(arguments, made[k]))
+            return cli_usage_error(arguments, "--input has the frames; --%s goes with --system", made[k]);
+    return CLI_GOOD;
+}
+
 mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry)
 {
     mlff_status status = MLFF_OK;
@@ -408,7 +417,6 @@ done:
 int bench_compare(cli_arguments *arguments)
 {
     static const char *const kinds[] = {"thermal", "md", NULL};
-    const char *path = cli_text(arguments, "input", NULL);
     comparison c = {.motion = mlff_dynamics_options_default()};
     bench_defaults defaults;
     mlff_implementations_options options = mlff_implementations_options_default();
@@ -426,9 +434,8 @@ int bench_compare(cli_arguments *arguments)
     if (c.n < 2)
         return cli_usage_error(arguments,
                                "compare needs two models or more, as in --model A.safetensors --model B.safetensors:float64");
-    if (path && cli_given(arguments, "trajectory"))
-        return cli_usage_error(arguments, "--input has the frames; --trajectory goes with --system");
-    int exit_status = bench_defaults_get(arguments, &defaults);
+    int exit_status = bench_frames_check(arguments);
+    if (exit_status == CLI_GOOD) exit_status = bench_defaults_get(arguments, &defaults);
     if (exit_status == CLI_GOOD) exit_status = bench_input_make(arguments, c.names[0], c.motion.seed, &c.input);
     if (exit_status != CLI_GOOD) return exit_status;
 

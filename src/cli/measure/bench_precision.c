@@ -114,7 +114,8 @@ int bench_precision(cli_arguments *arguments)
     options.progress = on_progress;
     double temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
     uint64_t seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
-    int exit_status = bench_defaults_get(arguments, &defaults);
+    int exit_status = bench_frames_check(arguments);
+    if (exit_status == CLI_GOOD) exit_status = bench_defaults_get(arguments, &defaults);
     if (exit_status != CLI_GOOD) return exit_status;
     if (!model) return cli_usage_error(arguments, "precision needs a model, as in mlff bench precision painn.safetensors");
     exit_status = bench_input_make(arguments, model, seed, &input);
