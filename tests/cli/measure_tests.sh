@@ -244,6 +244,8 @@ test_bench() {
     says 'si64'
     run 0 bench run aspirin --n-calls 3 -o runs.json
     is "$(value runs.json runs.0.n_steps)" 3 "steps of the first run"
+    run 0 bench run aspirin --n-calls 3 --json -o runs.json
+    is "$(value out runs.0.name)" "$(value runs.json runs.0.name)" "the first run, printed beside a file"
     run 0 bench example --n-calls 3 --n-trajectory-steps 20 -o example.json
     says 'Where the time goes'
     run 0 report example.json -o example.html

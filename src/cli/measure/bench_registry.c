@@ -136,14 +136,17 @@ static bool chosen(const cli_arguments *arguments, const char *name)
 
 enum { PROFILES_MAX = 64 };
 
-// Saves what was measured, also before a failure, and reports how it ended.
-static int finish(const cli_arguments *arguments, mlff_status status, mlff_profile **profiles, int n, const char *path)
+// Saves what was measured, also before a failure, and reports how it ended. `path` NULL: no file.
+static int finish(const cli_arguments *arguments, mlff_status status, mlff_profile **profiles, int n, const char *path,
+                  bool to_json)
 {
     char cause[1100], kept[PATH_MAX] = "";
     int exit_status = CLI_GOOD;
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     if (n > 0) exit_status = cli_exit(profile_file_save_runs(profiles, n, status != MLFF_OK, path, kept));
-    const bool is_shown = n > 0 && (!arguments->quiet || (path && strcmp(path, "-") == 0));
+    if (n > 0 && to_json)
+        exit_status = cli_first(exit_status, mlff_profile_save_runs((const mlff_profile *const *)profiles, n, "-"));
+    const bool is_shown = n > 0 && (!arguments->quiet || to_json);
     if (status != MLFF_OK) status = profile_file_tell(status, cause, kept, n, "profile", is_shown);
     for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
     return cli_first(exit_status, status);
@@ -156,7 +159,8 @@ int bench_run(cli_arguments *arguments)
     int n = 0;
     int64_t n_steps = cli_int(arguments, "n-calls", 1, 1000000, 30);
     int threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
-    const char *path = cli_text(arguments, "output", cli_given(arguments, "json") ? "-" : NULL);
+    const char *path = cli_text(arguments, "output", NULL);
+    const bool to_json = cli_given(arguments, "json");
     if (arguments->failed) return CLI_USAGE;
     for (int i = 1; i < arguments->n_positional; i++) {
         bool known = false;
@@ -166,18 +170,18 @@ int bench_run(cli_arguments *arguments)
     }
     MLFF_TRY(cli_output_check(path));
     cli_interrupt_catch();
-    if (!cli_given(arguments, "json")) print_head();
+    if (!to_json) print_head();
     for (int w = 0; w < N_WORKLOADS; w++) {
         for (int k = 0; k < N_IMPLEMENTATIONS && !(cli_reader_left() && !path) && chosen(arguments, workloads[w].name); k++) {
             mlff_device device;
             if (mlff_device_parse(implementations[k].device, &device) != MLFF_OK) continue; // not here; `list` says why
             MLFF_TRY(profile_one(&workloads[w], &implementations[k], n_steps, threads, &profiles[n]));
-            if (!cli_given(arguments, "json")) print_row(profiles[n]);
+            if (!to_json) print_row(profiles[n]);
             n++;
         }
     }
 done:
-    return finish(arguments, status, profiles, n, path);
+    return finish(arguments, status, profiles, n, path, to_json);
 }
 
 // ---- the worked example --------------------------------------------------------------------------
@@ -295,5 +299,5 @@ int bench_example(cli_arguments *arguments)
 done:
     cli_progress_clear();
     mlff_text_free(text);
-    return finish(arguments, status, profiles, n, path);
+    return finish(arguments, status, profiles, n, path, false);
 }
