@@ -421,6 +421,7 @@ test_md_ensembles() {
     printf '2\nProperties=species:S:1:pos:R:3\nSi 0 0 0\nSi 0 0 2.3\n' >pair.xyz
     refused 1 'periodic along three axes' md model.safetensors pair.xyz --ensemble scr
     refused 2 'needs --ensemble scr or mtk' md model.safetensors pair.xyz --pressure 3
+    refused 2 'compressibility needs --ensemble scr;' md model.safetensors pair.xyz --compressibility 1e-5 --ensemble mtk
     refused 2 'friction needs --ensemble langevin' md model.safetensors pair.xyz --friction 0.1 --ensemble bussi
     refused 2 'needs a thermostat' md model.safetensors pair.xyz --ramp-to 400
     refused 2 'needs --ramp-to' md model.safetensors pair.xyz --ramp-steps 400

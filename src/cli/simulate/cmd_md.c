@@ -298,11 +298,13 @@ done:
 // Options that the ensemble does not have are refused: who gives them expects another ensemble.
 static int check_ensemble(cli_arguments *arguments, const simulation *run)
 {
-    static const char *const of_pressure[] = {"pressure", "barostat-time", "compressibility", "anisotropic", NULL};
+    static const char *const of_pressure[] = {"pressure", "barostat-time", "anisotropic", NULL};
     const mlff_ensemble ensemble = run->options.ensemble;
     for (int k = 0; of_pressure[k]; k++)
         if (cli_given(arguments, of_pressure[k]) && !run->constant_pressure)
             return cli_usage_error(arguments, "--%s needs --ensemble scr or mtk", of_pressure[k]);
+    if (cli_given(arguments, "compressibility") && ensemble != MLFF_SCR)
+        return cli_usage_error(arguments, "--compressibility needs --ensemble scr");
     if (cli_given(arguments, "friction") && ensemble != MLFF_LANGEVIN)
         return cli_usage_error(arguments, "--friction needs --ensemble langevin");
     if (cli_given(arguments, "thermostat-time") && ensemble < MLFF_BUSSI)
