@@ -16,6 +16,8 @@ test_md() {
     is "$(value md.json thermo.2.step)" 10 "last step"
     refused 2 "give the file 'a.extxyz' without --system" md model.safetensors --system a.extxyz
     refused 2 "give the file 'a.extxyz' without --system" vibrations model.safetensors --system a.extxyz
+    refused 2 'topology needs INPUT' vibrations model.safetensors --system h2o --topology water.xyz
+    refused 2 'input-format needs INPUT' phonons model.safetensors --system silicon --input-format poscar
     # Velocities of a file are used: a frame of the first run goes on at its own temperature.
     run 0 md model.safetensors a.extxyz --n-steps 1
     says 'velocities of the file'

@@ -103,6 +103,7 @@ static int on_progress(void *context, int64_t n_done, int64_t n_computations)
 
 static int run_vibrations(cli_arguments *arguments)
 {
+    static const char *const of_files[] = {"input-format", "topology"};
     mlff_status status = MLFF_OK;
     cli_setup setup = {0};
     mlff_vibrations_options options_of_run = mlff_vibrations_options_default();
@@ -117,6 +118,8 @@ static int run_vibrations(cli_arguments *arguments)
     if (arguments->failed) return CLI_USAGE;
     if (!input == !name) return cli_usage_error(arguments, "give either a file or --system NAME");
     if (cli_given(arguments, "n-atoms") && !name) return cli_usage_error(arguments, "--n-atoms needs --system");
+    for (int k = 0; name && k < 2; k++)
+        if (cli_given(arguments, of_files[k])) return cli_usage_error(arguments, "--%s needs INPUT", of_files[k]);
     int exit_status = cli_setup_make(arguments, &setup);
     if (exit_status != CLI_GOOD) goto done;
     MLFF_TRY(name ? cli_system_build(name, (int)n_atoms, 0, &system) : read_first(arguments, input, &system));
