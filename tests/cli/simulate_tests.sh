@@ -426,6 +426,11 @@ test_md_ensembles() {
     refused 2 'compressibility needs --ensemble scr;' md model.safetensors pair.xyz --compressibility 1e-5 --ensemble mtk
     refused 2 'friction needs --ensemble langevin' md model.safetensors pair.xyz --friction 0.1 --ensemble bussi
     refused 2 'needs a thermostat' md model.safetensors pair.xyz --ramp-to 400
+    run 0 md model.safetensors pair.xyz --ensemble langevin --n-steps 20 --checkpoint ramp.restart
+    run 0 md model.safetensors pair.xyz --ensemble langevin --n-steps 20 --ramp-to 400 --restart ramp.restart
+    says 'warning: the ramp ends at step 20, as --ramp-steps, by default --n-steps, counts from step 0, and .* begins at step 20: ' err
+    run 0 md model.safetensors pair.xyz --ensemble langevin --n-steps 20 --ramp-to 400 --ramp-steps 20 --restart ramp.restart
+    [ ! -s err ] || fail "a warning of a ramp whose steps are given: $(cat err)"
     refused 2 'needs --ramp-to' md model.safetensors pair.xyz --ramp-steps 400
     refused 2 'thermostat-time needs' md model.safetensors pair.xyz --thermostat-time 50
     refused 2 'temperature above 0' md model.safetensors pair.xyz --ensemble bussi --temperature 0

@@ -129,6 +129,7 @@ static mlff_status start(simulation *run)
     if (run->restart) MLFF_TRY(mlff_dynamics_restore_on(run->setup.evaluator, run->dynamics, run->restart));
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;
+    if (run->restart && !run->has_ramp_steps) md_warn_if_ramp_is_over(&run->options, run->first.step);
     MLFF_TRY(open_trajectory(run));
     if (!run->restart || run->lacks_frame) MLFF_TRY(write_frame(run)); // that of a restart is the last of the run before
     for (int i = 0; i < run->input.system->n_atoms; i++)
@@ -357,6 +358,7 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->options.compressibility = cli_number(arguments, "compressibility", 1e-12, 1, 4.5e-5) / CLI_EV_ANG3_PER_BAR;
     run->options.anisotropic = cli_given(arguments, "anisotropic");
     run->options.ramp_end_kelvin = cli_number(arguments, "ramp-to", 0, 1e6, run->options.temperature_kelvin);
+    run->has_ramp_steps = cli_given(arguments, "ramp-steps");
     if (cli_given(arguments, "ramp-to")) run->options.ramp_steps = cli_int(arguments, "ramp-steps", 1, INT64_MAX, run->n_steps);
     run->every = cli_int(arguments, "every", 1, INT64_MAX, 100);
     run->checkpoint = cli_text(arguments, "checkpoint", NULL);
@@ -425,6 +427,7 @@ static int run_replicas(const cli_arguments *arguments, simulation *run, const c
                                    .format = run->format,
                                    .checkpoint = run->checkpoint,
                                    .restart = run->restart,
+                                   .has_ramp_steps = run->has_ramp_steps,
                                    .thermalize = run->thermalize,
                                    .table = run->table,
                                    .to_json = run->to_json};

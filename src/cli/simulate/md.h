@@ -22,7 +22,7 @@ typedef struct simulation {
     int64_t profile_every, kernels;
     mlff_callable callable;
     mlff_monitor *monitor;
-    bool table, to_json, thermalize;
+    bool table, to_json, thermalize, has_ramp_steps;
     cli_json json;
     mlff_dynamics_state first, last;
     int64_t step_ns, wall_ns; // spent in steps; with output

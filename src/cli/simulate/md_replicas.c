@@ -302,7 +302,10 @@ static mlff_status start(replicas_run *run)
         run->each[k].last = run->each[k].first;
         MLFF_TRY(open_trajectory(run, k));
     }
-    if (!run->task->restart) MLFF_TRY(save(run));
+    if (!run->task->restart)
+        MLFF_TRY(save(run));
+    else if (!run->task->has_ramp_steps)
+        md_warn_if_ramp_is_over(&run->task->options, run->each[0].first.step);
     run->n_running = (int)n;
 done:
     free(options);

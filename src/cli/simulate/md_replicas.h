@@ -15,7 +15,7 @@ typedef struct md_replicas_task {
     int64_t n_steps, every, checkpoint_every;
     const char *format;                        // of the trajectories, or NULL: told by the suffix
     const char *output, *checkpoint, *restart; // names before the number of the replica is added, or NULL
-    bool thermalize, table, to_json;
+    bool thermalize, has_ramp_steps, table, to_json;
 } md_replicas_task;
 
 // Temperatures that --temperatures lists, as 300,350,400; malloc'd. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY.
@@ -28,5 +28,8 @@ mlff_status md_replicas_run(const md_replicas_task *task);
 // cmd_md.c:
 /* Maxwell-Boltzmann velocities with the temperature that the ensemble's degrees of freedom are to have. */
 mlff_status md_draw_velocities(const mlff_dynamics_options *options, mlff_system *system);
+// md_report.c:
+/* Where a run goes on from a step at which its ramp has ended, for example since its steps are by default those of this run: says so. */
+void md_warn_if_ramp_is_over(const mlff_dynamics_options *options, int64_t step);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "cli/simulate/md.h"
+#include "cli/simulate/md_replicas.h"
 
 // Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
 #define ABSURD_DRIFT 50.0 // meV/atom, NVE
@@ -118,6 +119,14 @@ void md_warn_if_far_from_training(simulation *run)
     if (!mlff_model_extrapolates_at(run->setup.model, asked, &highest)) return;
     cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
     run->told.told_temperature = true;
+}
+
+void md_warn_if_ramp_is_over(const mlff_dynamics_options *options, int64_t step)
+{
+    if (options->ramp_steps == 0 || step < options->ramp_steps) return;
+    cli_say("warning: the ramp ends at step %" PRId64 ", as --ramp-steps, by default --n-steps, counts from step 0, and this run "
+            "begins at step %" PRId64 ": the thermostat is at %g K from its start",
+            options->ramp_steps, step, options->ramp_end_kelvin);
 }
 
 void md_watch_extrapolation(simulation *run)
