@@ -53,6 +53,12 @@ test_profile() {
     # What is wrong with the command line is said before anything is measured, and nothing is written.
     refused 2 "no stage 'mesage'; known are .*message" profile model.safetensors --what-if mesage=2x -o lost.json
     refused 2 'excludes --runs' profile model.safetensors --what-if message=2x --runs 2
+    refused 2 'excludes --json and --quiet' profile model.safetensors --what-if message=2x --json
+    refused 2 'excludes --json and --quiet' profile model.safetensors --what-if message=2x -q -o lost.json
+    refused 2 'trace needs a single run' profile model.safetensors --trace lost.json --runs 2
+    refused 2 'trace needs a single run' profile model.safetensors --trace lost.json --system-sizes 8,16
+    refused 2 'ensemble needs --trajectory md' profile model.safetensors --ensemble langevin
+    refused 2 'INPUT has the frames' profile model.safetensors water.xyz --temperature 500
     refused 2 'would overwrite the input' profile model.safetensors water.xyz -o ./water.xyz
     refused 2 'would overwrite the input' profile model.safetensors water.xyz --trace model.safetensors
     run 0 profile model.safetensors --system water --n-steps 5 --what-if message=2x -o kept.json

@@ -139,9 +139,17 @@ static int parse(cli_arguments *arguments, request *wanted)
         return cli_usage_error(arguments, "--precision-of needs --until-precision");
     if (wanted->what_if && (wanted->n_runs > 1 || cli_given(arguments, "system-sizes")))
         return cli_usage_error(arguments, "--what-if needs a single run; it excludes --runs and --system-sizes");
+    if (wanted->what_if && (wanted->json || wanted->quiet))
+        return cli_usage_error(arguments, "--what-if prints its forecast behind the text; it excludes --json and --quiet");
+    if (wanted->options.trace_path && (wanted->n_runs > 1 || cli_given(arguments, "system-sizes")))
+        return cli_usage_error(arguments, "--trace needs a single run; it excludes --runs and --system-sizes");
     if (cli_given(arguments, "system-sizes") && (path || cli_given(arguments, "n-atoms") || wanted->n_runs > 1))
         return cli_usage_error(arguments, "--system-sizes goes with --system, and excludes INPUT, --n-atoms and --runs");
     if (wanted->kind == FRAMES && !path) return cli_usage_error(arguments, "--trajectory file needs an INPUT");
+    if (wanted->kind != MD && cli_given(arguments, "ensemble"))
+        return cli_usage_error(arguments, "--ensemble needs --trajectory md");
+    if (wanted->kind == FRAMES && cli_given(arguments, "temperature"))
+        return cli_usage_error(arguments, "--temperature is of thermal and md trajectories; INPUT has the frames");
     if (wanted->kind == MD && !(wanted->options.properties & MLFF_FORCES))
         return cli_usage_error(arguments, "--trajectory md needs forces among --properties");
     return CLI_GOOD;
