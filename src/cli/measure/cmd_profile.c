@@ -320,9 +320,11 @@ static int print_nsys(const cli_arguments *arguments)
 }
 
 // What a teacher in a process of its own has in place of a model and an evaluator.
-static int setup_teacher(const cli_arguments *arguments, cli_setup *setup)
+static int setup_teacher(cli_arguments *arguments, cli_setup *setup, int *n_threads_out)
 {
     const char *device = cli_text(arguments, "device", "auto");
+    *n_threads_out = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    if (arguments->failed) return CLI_USAGE;
     if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
         return cli_usage_error(arguments, "%s computes on the CPU; --device %s is for models", arguments->positional[0], device);
     snprintf(setup->device, sizeof setup->device, "cpu");
@@ -350,7 +352,9 @@ static int run(cli_arguments *arguments)
     if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
     const char *name = arguments->positional[0];
     const bool is_teacher = mlff_teacher_is_process(name);
-    if (exit_status == CLI_GOOD) exit_status = is_teacher ? setup_teacher(arguments, &setup) : cli_setup_make(arguments, &setup);
+    int n_threads = 0; // of a teacher
+    if (exit_status == CLI_GOOD)
+        exit_status = is_teacher ? setup_teacher(arguments, &setup, &n_threads) : cli_setup_make(arguments, &setup);
     const char *system = exit_status != CLI_GOOD || wanted.path ? NULL
                          : is_teacher                           ? "ethanol"
                                                                 : cli_default_system(arguments, setup.model);
@@ -365,7 +369,7 @@ static int run(cli_arguments *arguments)
     MLFF_TRY(cli_output_check(wanted.options.trace_path));
     if (is_teacher) wanted.options.split = 0; // its energy takes as long as its forces: they come together
     if (is_teacher)
-        MLFF_TRY(profile_teacher_callable(name, (int)cli_int(arguments, "threads", 1, 4096, 0), input.system, &callable));
+        MLFF_TRY(profile_teacher_callable(name, n_threads, input.system, &callable));
     else
         MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
     if (wanted.what_if) MLFF_TRY(mlff_profile_what_if_check(&callable, wanted.what_if));
