@@ -91,6 +91,7 @@ test_usage() {
 }
 
 test_check() {
+    refused 2 'excludes the file' check --json --export-json other.json
     run 0 check --export-json check.json
     says 'CPU engine' && says 'driver' && says 'threads' && says 'The CPU engine works'
     is "$(value check.json works)" true works

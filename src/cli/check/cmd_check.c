@@ -88,6 +88,8 @@ static int run(cli_arguments *arguments)
 {
     static check_table table;
     const char *path = cli_text(arguments, "export-json", cli_given(arguments, "json") ? "-" : NULL);
+    if (cli_given(arguments, "json") && strcmp(path, "-") != 0)
+        return cli_usage_error(arguments, "--json is --export-json -; it excludes the file '%s'", path);
 
     check_cpu(&table);
     check_gpu(&table);
