@@ -251,6 +251,26 @@ static void test_foreign_netcdf(void **state)
     remove(path);
 }
 
+// Frames that were written without a time are read without one.
+static void test_netcdf_without_times(void **state)
+{
+    (void)state;
+    char path[256];
+    mlff_writer *writer;
+    mlff_system *written = structure(NULL, 0), *read;
+    snprintf(path, sizeof path, "%s", in_folder("a.nc"));
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+    assert_ok(mlff_writer_write(writer, written, NULL));
+    assert_ok(mlff_writer_close(writer));
+    mlff_reader *reader = open_with_topology(path, NULL);
+    assert_ok(mlff_reader_next(reader, &read));
+    assert_true(isnan(read->time_fs));
+    mlff_system_destroy(read);
+    mlff_system_destroy(written);
+    mlff_reader_destroy(reader);
+    remove(path);
+}
+
 // Masses of isotopes are in a column of a dump, and those of the elements are not.
 static void test_masses_of_a_dump(void **state)
 {
@@ -445,9 +465,11 @@ static void test_topology(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_foreign_dcd),      cmocka_unit_test(test_foreign_netcdf),
-        cmocka_unit_test(test_foreign_dump),  cmocka_unit_test(test_masses_of_a_dump), cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_absurd_counts), cmocka_unit_test(test_topology),
+        cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_foreign_dcd),
+        cmocka_unit_test(test_foreign_netcdf),       cmocka_unit_test(test_foreign_dump),
+        cmocka_unit_test(test_masses_of_a_dump),     cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_absurd_counts),        cmocka_unit_test(test_topology),
+        cmocka_unit_test(test_netcdf_without_times),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -205,7 +205,7 @@ static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_
                   "%s: the cell is left-handed or flat, which a NetCDF trajectory cannot hold; write .extxyz", path);
     MLFF_TRY(writer_reserve(writer, HEADER_MOST + frame_bytes(&now)));
     if (writer->n_frames == 0) add_header(writer, &now);
-    add_float(writer, isfinite(results->time_fs) ? (float)(results->time_fs * PS_PER_FS) : 0.0f);
+    add_float(writer, (float)(results->time_fs * PS_PER_FS)); // NaN where absent
     add_double(writer, (double)results->step);
     MLFF_TRY(add_vectors(writer, path, "position", now.has_cell ? &box : NULL, now.n_atoms, system->positions, 1.0));
     if (now.has_velocities)
