@@ -49,7 +49,8 @@ typedef struct mlff_system {
     /* How the structure was made, as "md 300 K" ("config_type" in extended XYZ, cut to 23 bytes); empty where not given. */
     char config_type[MLFF_CONFIG_TYPE_BYTES];
     /* What else the comment line of extended XYZ holds, as name=mol_17: its key=value pairs as they stood, on one line
-     * (mlff_system_set_info); NULL: nothing. Files of extended XYZ get them back; 64 KiB are read at most. */
+     * (mlff_system_set_info); NULL: nothing. Files of extended XYZ get them back; 64 KiB are read at most.
+     * Dynamics, relaxation and displacements remove energies, stresses and virials, as REF_energy=-12.5, which are of other positions. */
     char *info;
 } mlff_system;
 

@@ -31,8 +31,10 @@ double atoms_mass(const mlff_system *system, int i);
 bool atoms_invert(const double m[9], double inverse[9]);
 /* Takes the momentum of the whole out of the velocities. */
 void atoms_stop_drift(mlff_system *system);
-/* Forgets what a file said about the energy, forces and stress of these positions. */
+/* Forgets what a file said about the energy, forces and stress of these positions, also by the pairs of its comment line. */
 void atoms_drop_labels(mlff_system *system);
+/* Of that the pairs alone, as REF_energy=-12.5: of atoms that are going to move. */
+void atoms_drop_label_pairs(mlff_system *system);
 
 /* ---- number.c: decimal numbers, both ways exact; the "C" locale must be in force (see base_c_locale) */
 

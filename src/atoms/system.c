@@ -205,6 +205,7 @@ void atoms_drop_labels(mlff_system *system)
     system->label_energy = system->label_stress[0] = NAN;
     base_free(system->label_forces);
     system->label_forces = NULL;
+    atoms_drop_label_pairs(system);
 }
 
 static double norm(const double v[3])

@@ -18,6 +18,14 @@ test_md() {
     refused 2 "give the file 'a.extxyz' without --system" vibrations model.safetensors --system a.extxyz
     refused 2 'topology needs INPUT' vibrations model.safetensors --system h2o --topology water.xyz
     refused 2 'input-format needs INPUT' phonons model.safetensors --system silicon --input-format poscar
+    # A label by another name is of the structure of INPUT alone.
+    sed 's/ pbc=/ REF_energy=-3 name=first pbc=/' a.extxyz >labelled.extxyz
+    run 0 md model.safetensors labelled.extxyz --n-steps 4 --every 2 -o -
+    is "$(grep -c 'name=first' out) $(grep -c 'REF_energy' out)" "3 0" "frames with the pairs of INPUT's comment line, and with its label"
+    run 0 relax model.safetensors labelled.extxyz --fmax 0.0001 --max-steps 1 -o -
+    is "$(grep -c 'name=first' out) $(grep -c 'REF_energy' out)" "5 1" "relaxed structures, and those that did not move, with their label"
+    run 0 eval model.safetensors labelled.extxyz -o -
+    is "$(grep -c 'REF_energy' out)" 5 "frames that did not move"
     # Velocities of a file are used: a frame of the first run goes on at its own temperature.
     run 0 md model.safetensors a.extxyz --n-steps 1
     says 'velocities of the file'

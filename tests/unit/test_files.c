@@ -104,6 +104,29 @@ static void keeps_other_pairs(void **state)
     free(text);
 }
 
+// Of atoms that have moved, pairs that are labels by other names are no longer true.
+static void drops_labels_of_other_names(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"q=\"a b\" REF_energy=-3 name=mol_17", "q=\"a b\" name=mol_17"},
+        {"dft_stress=[[1, 2, 3], [4, 5, 6], [7, 8, 9]] kinetic_energy=2 'my virials' = \"1 2 3\" x={1 2}",
+         "kinetic_energy=2 x={1 2}"},
+        {"REF_energy=-3", NULL},
+        {"name=mol_17", "name=mol_17"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char text[512];
+        snprintf(text, sizeof text, "1\nLattice=\"3 4 5\" %s\nAr 1 2 3\n", cases[k][0]);
+        mlff_system *system = read_text("a.extxyz", text);
+        assert_string_equal(system->info, cases[k][0]);
+        assert_ok(mlff_system_perturb(system, 300, 0));
+        assert_int_equal(system->info != NULL, cases[k][1] != NULL);
+        if (system->info) assert_string_equal(system->info, cases[k][1]);
+        mlff_system_destroy(system);
+    }
+}
+
 static void reads_columns(void **state)
 {
     (void)state;
@@ -615,6 +638,7 @@ int main(void)
         cmocka_unit_test(reads_plain),
         cmocka_unit_test(reads_comments),
         cmocka_unit_test(keeps_other_pairs),
+        cmocka_unit_test(drops_labels_of_other_names),
         cmocka_unit_test(reads_columns),
         cmocka_unit_test(reads_initial_charges),
         cmocka_unit_test(reads_stress),

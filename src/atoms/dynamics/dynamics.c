@@ -128,6 +128,7 @@ mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_syst
     arrays[3] = &dynamics->old_velocities;
     for (int k = 0; k < 4; k++)
         if (!(*arrays[k] = base_alloc(n, sizeof(double), "dynamics"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    atoms_drop_label_pairs(system);
     dynamics->options = wanted;
     dynamics->system = system;
     dynamics->function = forces;

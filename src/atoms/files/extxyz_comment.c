@@ -293,6 +293,40 @@ done:
     return status;
 }
 
+// REF_energy, dft_stress: labels by names of other programs.
+static bool is_other_energy(const char *key)
+{
+    return extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy");
+}
+
+static bool is_other_stress(const char *key)
+{
+    return extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial") || extxyz_ends_with(key, "virials");
+}
+
+// Without memory no pair is kept, rather than a wrong one.
+void atoms_drop_label_pairs(mlff_system *system)
+{
+    char *info = system->info, *key, *value;
+    if (!info) return;
+    size_t n = 0;
+    const size_t length = strlen(info);
+    char *text = base_strdup(info), *kept = base_alloc(2 * length + 2, 1, "a comment line"), *at = text;
+    for (char *begin = at; text && kept && next_pair(&at, &key, &value); begin = at) { // pairs are ended in place
+        const char *from = info + (begin - text), *end = info + (at - text);
+        if (is_other_energy(key) || is_other_stress(key)) continue;
+        while (from < end && atoms_is_blank(*from)) from++;
+        while (end > from && atoms_is_blank(end[-1])) end--;
+        if (n > 0) kept[n++] = ' ';
+        memcpy(kept + n, from, (size_t)(end - from));
+        n += (size_t)(end - from);
+    }
+    base_free(text);
+    base_free(info);
+    system->info = n > 0 ? kept : NULL;
+    if (n == 0) base_free(kept);
+}
+
 // One pair of the comment line; *is_read says whether it is one of those that are known. A value that is not what it should be is noted.
 static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_header *head, char *key, char *value, bool *is_read)
 {
@@ -312,10 +346,10 @@ static mlff_status take_pair(mlff_reader *reader, extxyz_rows *rows, extxyz_head
     } else if (strcmp(key, "config_type") == 0) {
         snprintf(head->config_type, sizeof head->config_type, "%s", value);
         head->config_type[base_whole_length(head->config_type, sizeof head->config_type)] = 0;
-    } else if (extxyz_ends_with(key, "energy") && !extxyz_ends_with(key, "kinetic_energy")) {
+    } else if (is_other_energy(key)) {
         head->other_energy = key;
         *is_read = false;
-    } else if (extxyz_ends_with(key, "stress") || extxyz_ends_with(key, "virial") || extxyz_ends_with(key, "virials")) {
+    } else if (is_other_stress(key)) {
         head->other_stress = key;
         *is_read = false;
     } else {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "atoms/relax/matrix.h"
 #include "atoms/relax/model_hessian.h"
 #include "atoms/relax/relax.h"
@@ -154,6 +155,7 @@ double relaxation_work(const relaxation *r)
 void relaxation_step(relaxation *r)
 {
     mlff_system *system = r->system;
+    if (r->n_steps == 0) atoms_drop_label_pairs(system);
     if (r->settings.optimizer == MLFF_LBFGS)
         lbfgs_step(r);
     else

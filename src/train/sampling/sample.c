@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "normal_modes.h"
 #include "pressed_pairs.h"
 #include "samples.h"
@@ -119,9 +120,7 @@ static mlff_status offer(sampling *s, mlff_system *system, const char *origin, i
         system->velocities = NULL;
         system->group = group;
         snprintf(system->config_type, sizeof system->config_type, "%s", origin);
-        system->label_energy = system->label_stress[0] = NAN;
-        base_free(system->label_forces);
-        system->label_forces = NULL;
+        atoms_drop_labels(system);
         return samples_take(s->candidates, system, origin);
     }
     s->progress.n_rejected++;
