@@ -152,7 +152,7 @@ static void keep_warning(void *context, const char *text)
 }
 
 #define PDB_ALTERNATE(name, letter, kind, residue, x, occupancy, element)                                                        \
-    "ATOM      1 " name letter kind " " residue "    " x "   0.000   0.000" occupancy "  0.00          " element "\n"
+    "ATOM      1 " name letter kind " " residue "   " x "   0.000   0.000" occupancy "  0.00          " element "\n"
 
 // Of each residue the location of highest occupancy: not one letter for the whole file, whose other residues would lose atoms.
 static void reads_pdb_locations(void **state)
@@ -210,6 +210,8 @@ static void refuses_pdb(void **state)
         {"ATOM      1  ??  HOH A   1       1.000   2.000   3.000\n", "no element"},
         {"CRYST1   10.000   10.000   12.000  10.00  90.00 120.00\n" PDB_O, "no cell has"},
         {"END\n", "no ATOM or HETATM"},
+        // One further right, as behind a number of five digits: y is not 52.005 Å.
+        {"ATOM      1  O   HOH A10000       1.005   2.005   3.005  1.00  0.00           O\n", "columns 31 to 54"},
         {PDB_ALTERNATE(" CB ", "B", "SER", "A   1 ", "   3.000", "  half", " C"), "expected an occupancy in columns 55 to 60"},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

@@ -33,10 +33,10 @@ typedef struct pdb {
 static void columns(const char *line, size_t first, size_t last, char text[16])
 {
     const size_t length = strlen(line);
-    size_t n = 0;
-    for (size_t k = first - 1; k < last && k < length && n < 15; k++)
-        if (!atoms_is_blank(line[k])) text[n++] = line[k];
-    text[n] = 0;
+    size_t begin = first - 1, end = last < length ? last : length;
+    while (begin < end && atoms_is_blank(line[begin])) begin++;
+    while (end > begin && atoms_is_blank(line[end - 1])) end--;
+    snprintf(text, 16, "%.*s", (int)(end > begin ? end - begin : 0), begin < length ? line + begin : "");
 }
 
 static bool column_number(const char *line, size_t first, size_t last, double *value_out)
