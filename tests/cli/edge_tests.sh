@@ -246,6 +246,10 @@ test_analyze_fixed() {
     for k in 0 100 200; do
         close_to "$(value table thermo.$k.temperature_kelvin)" "$(value out temperature.values.$k)" 1e-6
     done
+    sed -i 's/ T$/ F/' held.xyz # of atoms none of which moves there is no temperature
+    run 0 md model.safetensors held.xyz --n-steps 10 --every 2 -o held.extxyz
+    run 0 analyze held.extxyz
+    ! grep -q -e temperature -e nan out || fail "a temperature of atoms that are held"
 }
 
 # A structure that fails after some steps, here a crystal that is pressed to nothing, is written as it came.

@@ -77,8 +77,9 @@ static mlff_status add_frame(analysis *run, const mlff_system *system)
     // A series is of all frames or of none.
     if (isfinite(system->label_energy) && run->energy.n == (size_t)run->n_frames)
         MLFF_TRY(add_value(&run->energy, system->label_energy));
-    if (system->velocities && run->temperature.n == (size_t)run->n_frames)
-        MLFF_TRY(add_value(&run->temperature, mlff_system_temperature(system)));
+    const double temperature = mlff_system_temperature(system); // NaN where no atom may move
+    if (isfinite(temperature) && run->temperature.n == (size_t)run->n_frames)
+        MLFF_TRY(add_value(&run->temperature, temperature));
     const double density = mlff_system_density(system);
     if (isfinite(density) && run->density.n == (size_t)run->n_frames) MLFF_TRY(add_value(&run->density, density));
 done:
