@@ -462,6 +462,35 @@ static void test_topology(void **state)
     mlff_system_destroy(system);
 }
 
+// A topology in another order than the numbers of a dump's atoms.
+static void test_topology_against_elements(void **state)
+{
+    (void)state;
+    char path[256];
+    mlff_writer *writer;
+    mlff_system *system = structure(NULL, 0), *read;
+    snprintf(path, sizeof path, "%s", in_folder("a.dump"));
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_close(writer));
+    for (int swapped = 0; swapped < 2; swapped++) {
+        mlff_reader *reader;
+        if (swapped) system->species[0] = 1, system->species[1] = 8;
+        assert_ok(mlff_reader_open(path, NULL, &reader));
+        assert_ok(mlff_reader_set_topology(reader, system));
+        n_warnings = 0;
+        mlff_warning_handler_set(count_warnings, NULL);
+        assert_ok(mlff_reader_next(reader, &read));
+        mlff_warning_handler_set(NULL, NULL);
+        assert_int_equal(n_warnings, swapped);
+        assert_int_equal(read->species[0], system->species[0]);
+        mlff_system_destroy(read);
+        mlff_reader_destroy(reader);
+    }
+    mlff_system_destroy(system);
+    remove(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,7 +498,7 @@ int main(void)
         cmocka_unit_test(test_foreign_netcdf),       cmocka_unit_test(test_foreign_dump),
         cmocka_unit_test(test_masses_of_a_dump),     cmocka_unit_test(test_cut_short),
         cmocka_unit_test(test_absurd_counts),        cmocka_unit_test(test_topology),
-        cmocka_unit_test(test_netcdf_without_times),
+        cmocka_unit_test(test_netcdf_without_times), cmocka_unit_test(test_topology_against_elements),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

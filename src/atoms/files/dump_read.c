@@ -234,7 +234,7 @@ done:
     return status;
 }
 
-static mlff_status make_system(const mlff_reader *reader, const dump_frame *frame, mlff_system **system_out)
+static mlff_status make_system(mlff_reader *reader, const dump_frame *frame, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
@@ -250,6 +250,9 @@ static mlff_status make_system(const mlff_reader *reader, const dump_frame *fram
     for (size_t i = 0; i < frame->n_rows; i++) {
         const dump_row *row = &frame->rows[i];
         double *r = system->positions + 3 * i;
+        // LAMMPS writes C for all atoms where it was not told their elements, so that the topology's are the better ones.
+        if (reader->topology && row->species > 0 && row->species != system->species[i])
+            reader_warn(reader, "the elements of the topology are taken, which are not those of the column element");
         if (!reader->topology) system->species[i] = row->species;
         if (frame->has_masses) system->masses[i] = row->mass;
         for (int c = 0; c < 3; c++) {

@@ -78,8 +78,7 @@ static mlff_status add_frame(analysis *run, const mlff_system *system)
     if (isfinite(system->label_energy) && run->energy.n == (size_t)run->n_frames)
         MLFF_TRY(add_value(&run->energy, system->label_energy));
     const double temperature = mlff_system_temperature(system); // NaN where no atom may move
-    if (isfinite(temperature) && run->temperature.n == (size_t)run->n_frames)
-        MLFF_TRY(add_value(&run->temperature, temperature));
+    if (isfinite(temperature) && run->temperature.n == (size_t)run->n_frames) MLFF_TRY(add_value(&run->temperature, temperature));
     const double density = mlff_system_density(system);
     if (isfinite(density) && run->density.n == (size_t)run->n_frames) MLFF_TRY(add_value(&run->density, density));
 done:
