@@ -61,6 +61,24 @@ static void test_overhead(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// Steps of 0.1 s: the blocks would take 12 s, after a run of 0.5 s.
+static void test_overhead_of_long_steps(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 40e3, .forces_us = 60e3};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(5);
+    mlff_profile *profile;
+    options.overhead = 1;
+    options.split = 0;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_int_equal(s.n_calls, options.n_warmup + 5);
+    assert_true(isnan(profile->overhead_ns));
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 // The timeline is JSON with one event a step and one for each of its stages, none longer than its step.
 static void test_trace(void **state)
 {
@@ -155,10 +173,8 @@ static void test_monitor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_until_precision),
-        cmocka_unit_test(test_overhead),
-        cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_monitor),
+        cmocka_unit_test(test_until_precision), cmocka_unit_test(test_overhead), cmocka_unit_test(test_overhead_of_long_steps),
+        cmocka_unit_test(test_trace),           cmocka_unit_test(test_monitor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
