@@ -31,6 +31,41 @@ static void test_until_precision(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+static int stop_at_ten(void *context, int64_t step, int64_t n_steps)
+{
+    (void)context;
+    (void)n_steps;
+    return step == 10;
+}
+
+// What is said of the precision is of the steps there are: of a run that was interrupted, and of one that was never looked at before
+// its end.
+static void test_precision_is_of_the_steps_there_are(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 10, .forces_us = 10};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(20);
+    mlff_profile *profile = NULL;
+    options.until_precision = 0.5;
+    options.precision_of = 0.99;
+    options.progress = stop_at_ten;
+    assert_int_equal(mlff_profile_run(&callable, trajectory, &options, &profile), MLFF_ERR_INTERRUPTED);
+    assert_null(strstr(profile->summary.notes, "is known within"));
+    assert_non_null(strstr(profile->summary.notes, "10 steps were not enough to know P99"));
+    mlff_profile_destroy(profile);
+    options.progress = NULL;
+    options.precision_of = 0.5;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_int_equal(profile->summary.n_steps, 20);
+    assert_true(profile->bounds[0].high - profile->bounds[0].low < profile->bounds[0].value);
+    assert_null(strstr(profile->summary.notes, "not enough"));
+    assert_non_null(strstr(profile->summary.notes, "P50 is known within"));
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 // The overhead of stage clocks that cost 30 µs a step is found; what was measured before is not touched by it.
 static mlff_status slow_clock_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
                                    double *stress)
@@ -173,7 +208,8 @@ static void test_monitor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_until_precision), cmocka_unit_test(test_overhead), cmocka_unit_test(test_overhead_of_long_steps),
+        cmocka_unit_test(test_until_precision), cmocka_unit_test(test_precision_is_of_the_steps_there_are),
+        cmocka_unit_test(test_overhead),        cmocka_unit_test(test_overhead_of_long_steps),
         cmocka_unit_test(test_trace),           cmocka_unit_test(test_monitor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

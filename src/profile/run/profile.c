@@ -500,16 +500,20 @@ static void clocks_off(run *r)
     r->clocks_running = false;
 }
 
-static mlff_status note_precision(const run *r, mlff_profile *profile)
+// Of all steps that there are: the last look may be a while back.
+static mlff_status note_precision(run *r, mlff_profile *profile)
 {
-    double percent = r->precision_reached * 100.0, asked = r->options.until_precision * 100.0;
+    const bool reached = precise_enough(r);
+    const double percent = r->precision_reached * 100.0, asked = r->options.until_precision * 100.0,
+                 of = r->options.precision_of * 100.0;
+    char early[96] = "";
+    if (!reached)
+        return profile_note(profile, "%lld step%s not enough to know P%g within ±%.2g %%", (long long)r->step.n,
+                            r->step.n == 1 ? " was" : "s were", of, asked);
     if (r->step.n < r->options.n_steps)
-        return profile_note(profile,
-                            "ended after %lld of at most %lld step%s: P%g is known within ±%.2g %%, ±%.2g %% were asked for",
-                            (long long)r->step.n, (long long)r->options.n_steps, base_plural(r->options.n_steps),
-                            r->options.precision_of * 100.0, percent, asked);
-    return profile_note(profile, "%lld step%s not enough to know P%g within ±%.2g %%", (long long)r->options.n_steps,
-                        r->options.n_steps == 1 ? " was" : "s were", r->options.precision_of * 100.0, asked);
+        snprintf(early, sizeof early, "ended after %lld of at most %lld step%s: ", (long long)r->step.n,
+                 (long long)r->options.n_steps, base_plural(r->options.n_steps));
+    return profile_note(profile, "%sP%g is known within ±%.2g %%, ±%.2g %% were asked for", early, of, percent, asked);
 }
 
 // Makes the record of what was measured; `ended` is how the steps ended.
