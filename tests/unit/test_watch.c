@@ -6,6 +6,14 @@
 #include "synthetic.h"
 #include "synthetic_clock.h"
 
+// The machine's load, replaced for this program.
+static double planted_load = 0.25;
+int getloadavg(double *loads, int n)
+{
+    for (int k = 0; k < n; k++) loads[k] = planted_load;
+    return n;
+}
+
 // A run that may end early does, once its median is known; one that may not, does not.
 static void test_until_precision(void **state)
 {
@@ -183,7 +191,11 @@ static void test_monitor(void **state)
         assert_int_equal(profile->summary.n_steps, 1600);
         mlff_profile_destroy(profile);
     }
+    planted_load = 1000; // of this run, which has ended
     assert_ok(mlff_monitor_profile(monitor, "whole", "a note", &profile));
+    planted_load = 0.25;
+    assert_string_equal(environment_find(&profile->environment, "load_average_at_start"), "0.25");
+    assert_false(synthetic_recommended(profile, "the load average was"));
     const mlff_profile_summary *summary = &profile->summary;
     assert_int_equal(summary->n_steps, 3200);
     assert_int_equal(profile->n_latency, 3200);

@@ -61,6 +61,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->md = !trajectory || trajectory_is_md(trajectory);
     r->wanted = r->options.properties | (r->md ? MLFF_ENERGY | MLFF_FORCES : 0);
     MLFF_TRY(run_check(r));
+    MLFF_TRY(environment_collect(&r->environment));
 
     int64_t n_steps = r->options.n_steps;
     bool clocks = r->options.stages && r->callable.n_stages > 0 && r->callable.stages && r->callable.stage_times;
@@ -127,6 +128,7 @@ void run_free(run *r)
     activity_free(&r->activity);
     power_series_close(&r->power);
     process_watch_close(&r->watch);
+    environment_free(&r->environment);
 }
 
 // ---- one step ------------------------------------------------------------------------------------

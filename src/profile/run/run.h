@@ -26,7 +26,8 @@ typedef struct run {
     bool md;
     int n_stages; /* the callable's; 0 if its clocks are not used */
     bool clocks_running;
-    char error[1024]; /* text of the failure that ended the run */
+    char error[1024];        /* text of the failure that ended the run */
+    environment environment; /* when it began */
 
     const mlff_system *frame; /* borrowed until the trajectory goes on */
     int n_atoms;              /* of the last frame, which may be gone */

@@ -278,7 +278,8 @@ mlff_status record_texts(const run *r, mlff_profile *profile)
     MLFF_TRY(profile_add_notes(profile, r->callable.notes));
     MLFF_TRY(profile_add_notes(profile, r->options.notes));
     mlff_clock_calibration(&profile->quantum_ns, &profile->read_ns);
-    MLFF_TRY(environment_collect(&profile->environment));
+    for (int k = 0; k < r->environment.n; k++)
+        MLFF_TRY(environment_add(&profile->environment, r->environment.keys[k], r->environment.values[k]));
     MLFF_TRY(identity_collect(profile, &r->callable, r->frame, r->wanted));
 done:
     return status;
