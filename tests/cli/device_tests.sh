@@ -185,6 +185,8 @@ test_devices_cuda() {
     model --features 128 --layers 1 # Turing's 64 KB of shared memory hold it in one half a number, not in two
     MLFF_EMULATE_CAPABILITY=7.5 refused 1 '128 features .* 64 KB .*tf32' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_CAPABILITY=7.5 run 0 eval model.safetensors water.xyz --device cuda --precision tf32
+    MLFF_EMULATE_CAPABILITY=7.5 run 0 profile model.safetensors water.xyz --device cuda --precision tf32 --n-steps 2 --warmup 0 -o run.json
+    is "$(value run.json implementation.precision)" tf32 "the precision of a report"
     model --features 64 --layers 1
     MLFF_EMULATE_CAPABILITY=7.5 run 0 eval model.safetensors water.xyz --device cuda
     run 0 eval model.safetensors water.xyz --device cuda:1 --json cuda.json

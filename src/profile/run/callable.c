@@ -201,6 +201,12 @@ done:
     return status;
 }
 
+static const char *precision_text(mlff_precision precision)
+{
+    static const char *const names[] = {"float32", "float32", "float64", "tf32", "bf16"};
+    return names[precision];
+}
+
 mlff_status callable_describe(const mlff_callable *callable, environment *workload, environment *implementation)
 {
     mlff_status status = MLFF_OK;
@@ -210,7 +216,7 @@ mlff_status callable_describe(const mlff_callable *callable, environment *worklo
     mlff_evaluator_info info;
     mlff_evaluator_info_get(own->evaluator, &info);
     MLFF_TRY(environment_add(workload, "model", own->architecture));
-    MLFF_TRY(environment_add(implementation, "precision", info.precision == MLFF_FLOAT64 ? "float64" : "float32"));
+    MLFF_TRY(environment_add(implementation, "precision", precision_text(info.precision)));
     if (info.device.kind != MLFF_CPU) return MLFF_OK;
     MLFF_TRY(environment_add(implementation, "cpu_path", info.cpu_path));
     snprintf(text, sizeof text, "%d", info.n_threads);
