@@ -301,6 +301,25 @@ static void test_refusals(void **state)
     refused("bare", "did not move");
 }
 
+// Every tenth step takes twice as long, and none of these is among the kept ones of a long run: the interval holds the mean that is printed.
+static void test_interval_of_a_thinned_run(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 1, .rebuild_us = 1, .rebuild_every = 10};
+    mlff_callable callable = synthetic_black_box(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(2);
+    mlff_profile_options options = synthetic_options(110000);
+    mlff_profile *profile;
+    double low, high;
+    options.split = 0;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_true(profile->latency_every > 1);
+    ns_per_day_interval(profile, &low, &high);
+    assert_true(low <= profile->summary.ns_per_day && profile->summary.ns_per_day <= high);
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
@@ -312,7 +331,8 @@ int main(void)
                                        cmocka_unit_test(test_file_and_back),
                                        cmocka_unit_test(test_visible_devices),
                                        cmocka_unit_test(test_rapl),
-                                       cmocka_unit_test(test_mean_interval)};
+                                       cmocka_unit_test(test_mean_interval),
+                                       cmocka_unit_test(test_interval_of_a_thinned_run)};
     use_fake();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,10 +22,11 @@ void ns_per_day_interval(const mlff_profile *profile, double *low, double *high)
 {
     double least_ms, most_ms;
     mean_interval(profile->latency_ms, profile->n_latency, &least_ms, &most_ms);
-    double mean_ms = profile->summary.latency_ms.mean;
-    *low = profile->summary.ns_per_day * mean_ms / most_ms;
-    *high = profile->summary.ns_per_day * mean_ms / least_ms;
-    if (!(least_ms > 0.0)) *low = *high = NAN; // so uneven that nothing can be said
+    // About the mean of all steps: a thinned series may miss each step of a period, or have too many of them.
+    const double mean_ms = profile->summary.latency_ms.mean, half_ms = 0.5 * (most_ms - least_ms);
+    *low = profile->summary.ns_per_day * mean_ms / (mean_ms + half_ms);
+    *high = profile->summary.ns_per_day * mean_ms / (mean_ms - half_ms);
+    if (!(half_ms < mean_ms)) *low = *high = NAN; // so uneven that nothing can be said
 }
 
 // ---- from samples --------------------------------------------------------------------------------
