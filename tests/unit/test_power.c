@@ -191,21 +191,26 @@ static void write_text(const char *folder, const char *file, const char *text)
     fclose(stream);
 }
 
-// Two packages; the second one's counter comes to its end and begins again.
+// Two packages; the second one's counter comes to its end and begins again. The platform's counter has both in it, and is left out.
 static void test_rapl(void **state)
 {
     (void)state;
-    char root[] = "/tmp/mlff_powercap_XXXXXX", zero[64], one[64];
+    char root[] = "/tmp/mlff_powercap_XXXXXX", zero[64], one[64], two[64];
     power_meter meter;
     power_sample sample = {0};
     assert_non_null(mkdtemp(root));
     snprintf(zero, sizeof zero, "%s/intel-rapl:0", root);
     snprintf(one, sizeof one, "%s/intel-rapl:1", root);
+    snprintf(two, sizeof two, "%s/intel-rapl:2", root);
     setenv("MLFF_POWERCAP", root, 1);
     assert_int_equal(power_open("cpu", "", &meter), MLFF_ERR_DEVICE);
     assert_non_null(strstr(mlff_last_error(), "cannot be read"));
     mkdir(zero, 0700);
     mkdir(one, 0700);
+    mkdir(two, 0700);
+    write_text(zero, "name", "package-0\n");
+    write_text(two, "name", "psys\n");
+    write_text(two, "energy_uj", "20000000\n");
     write_text(zero, "energy_uj", "1000000\n");
     write_text(zero, "max_energy_range_uj", "262143328850\n");
     write_text(one, "energy_uj", "9000000\n");
@@ -215,18 +220,19 @@ static void test_rapl(void **state)
     assert_near(sample.joules, 0.0, 0.0);
     write_text(zero, "energy_uj", "3000000\n");
     write_text(one, "energy_uj", "500000\n");
+    write_text(two, "energy_uj", "25000000\n");
     power_read(&meter, &sample);
     assert_near(sample.joules, 2.0 + 1.5, 1e-9);
     power_close(&meter);
     unsetenv("MLFF_POWERCAP");
-    static const char *const files[] = {"energy_uj", "max_energy_range_uj"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const files[] = {"name", "energy_uj", "max_energy_range_uj"};
+    const char *const folders[] = {zero, one, two};
+    for (int i = 0; i < 9; i++) {
         char path[300];
-        snprintf(path, sizeof path, "%s/%s", i < 2 ? zero : one, files[i % 2]);
+        snprintf(path, sizeof path, "%s/%s", folders[i / 3], files[i % 3]);
         remove(path);
     }
-    rmdir(zero);
-    rmdir(one);
+    for (int i = 0; i < 3; i++) rmdir(folders[i]);
     rmdir(root);
 }
 

@@ -13,19 +13,30 @@ static const char *folder(void)
     return wanted && *wanted ? wanted : "/sys/class/powercap";
 }
 
-static double read_number(const char *domain, const char *file)
+static bool read_line(const char *domain, const char *file, char text[64])
 {
-    char path[512], text[64];
-    double value = NAN;
+    char path[512];
     snprintf(path, sizeof path, "%.300s/%s/%s", folder(), domain, file);
     FILE *stream = fopen(path, "r");
-    if (!stream) return NAN;
-    if (fgets(text, sizeof text, stream)) {
-        text[strcspn(text, "\r\n")] = 0;
-        if (!base_parse_double(text, &value)) value = NAN;
-    }
+    if (!stream) return false;
+    const bool found = fgets(text, 64, stream) != NULL;
+    if (found) text[strcspn(text, "\r\n")] = 0;
     fclose(stream);
-    return value;
+    return found;
+}
+
+static double read_number(const char *domain, const char *file)
+{
+    char text[64];
+    double value;
+    return read_line(domain, file, text) && base_parse_double(text, &value) ? value : NAN;
+}
+
+// Beside the packages many laptops count the whole platform ("psys"), with the packages in it.
+static bool is_package(const char *domain)
+{
+    char text[64];
+    return !read_line(domain, "name", text) || strncmp(text, "package", 7) == 0;
 }
 
 mlff_status rapl_open(power_meter *meter)
@@ -38,7 +49,7 @@ mlff_status rapl_open(power_meter *meter)
         char name[64];
         snprintf(name, sizeof name, "intel-rapl:%d", k);
         double energy = read_number(name, "energy_uj"), range = read_number(name, "max_energy_range_uj");
-        if (isnan(energy)) continue;
+        if (isnan(energy) || !is_package(name)) continue;
         snprintf(meter->domains[meter->n_domains], sizeof meter->domains[0], "%s", name);
         meter->last_joules[meter->n_domains] = energy * 1e-6;
         meter->range_joules[meter->n_domains++] = isnan(range) ? 0.0 : range * 1e-6;
