@@ -83,6 +83,16 @@ static void test_container_limit(void **state)
     assert_int_equal(system(command), 0);
 }
 
+// Memory ends where the machine's does or a container's, whichever is first.
+static void test_available(void **state)
+{
+    (void)state;
+    const int64_t available = process_memory_available();
+    const size_t container = base_cgroup_available("/proc/self/cgroup", "/sys/fs/cgroup");
+    assert_true(available > 0);
+    assert_true(container == SIZE_MAX || (double)available <= 1.1 * (double)container);
+}
+
 static void test_samples_stay_bounded(void **state)
 {
     (void)state;
@@ -230,10 +240,11 @@ static void test_file_in_one_block(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_process_memory),  cmocka_unit_test(test_more_than_available),
-        cmocka_unit_test(test_container_limit), cmocka_unit_test(test_samples_stay_bounded),
-        cmocka_unit_test(test_verdicts),        cmocka_unit_test(test_slope_and_limits),
-        cmocka_unit_test(test_environment),     cmocka_unit_test(test_file_in_one_block),
+        cmocka_unit_test(test_process_memory),       cmocka_unit_test(test_more_than_available),
+        cmocka_unit_test(test_container_limit),      cmocka_unit_test(test_available),
+        cmocka_unit_test(test_samples_stay_bounded), cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_slope_and_limits),     cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_file_in_one_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

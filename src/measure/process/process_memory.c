@@ -38,30 +38,19 @@ static void heap_now(process_memory *memory)
 #endif
 }
 
-// The number in a file of one, or after `key` in a file of lines; -1 if there is none ("max" is none).
-static int64_t number_in(const char *path, const char *key)
-{
-    char line[256];
-    int64_t value = -1;
-    FILE *file = fopen(path, "r");
-    if (!file) return -1;
-    while (value < 0 && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) != 0) continue;
-        char *end, *start = line + strlen(key);
-        long long found = strtoll(start, &end, 10);
-        if (end != start) value = found;
-    }
-    fclose(file);
-    return value;
-}
-
 int64_t process_memory_available(void)
 {
-    int64_t kilobytes = number_in("/proc/meminfo", "MemAvailable:");
-    int64_t limit = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");
-    int64_t available = kilobytes >= 0 ? kilobytes * 1024 : -1;
-    if (limit >= 0 && used >= 0 && (available < 0 || limit - used < available)) available = limit > used ? limit - used : 0;
-    return available;
+    const size_t left = base_cgroup_available("/proc/self/cgroup", "/sys/fs/cgroup");
+    const int64_t group = left < INT64_MAX ? (int64_t)left : -1;
+    int64_t available = -1;
+    char line[256];
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file && available < 0 && fgets(line, sizeof line, file)) {
+        long long kilobytes;
+        if (sscanf(line, "MemAvailable: %lld", &kilobytes) == 1) available = kilobytes * 1024;
+    }
+    if (file) fclose(file);
+    return group >= 0 && (available < 0 || group < available) ? group : available;
 }
 
 void process_memory_get(process_memory *memory_out)
