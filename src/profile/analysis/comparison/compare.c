@@ -217,10 +217,12 @@ static double metric_of(const mlff_profile *profile, int metric)
     return metric == 0 ? t->mean : metric == 1 ? t->p95 : t->p99;
 }
 
-// Mean and tails: of every step, the slow ones too, which is what a simulation takes.
+// Mean and tails: of every step, the slow ones too, which is what a simulation takes. Percentiles beyond which no step of a run lies are those
+// of its longest step, which grows with the number of steps.
 static mlff_status compare_metrics(mlff_comparison *c, const mlff_profile *const *a, const mlff_profile *const *b)
 {
     static const char *const names[METRICS] = {"mean", "P95", "P99"};
+    static const double fractions[METRICS] = {0.0, 0.95, 0.99};
     mlff_status status = MLFF_OK;
     int needed = shift_groups_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
     double *values = base_alloc((size_t)(n_a + n_b), sizeof *values, "runs");
@@ -229,8 +231,9 @@ static mlff_status compare_metrics(mlff_comparison *c, const mlff_profile *const
         mlff_comparison_row *row = &c->metrics[c->n_metrics];
         bool known = true;
         for (int i = 0; i < n_a + n_b; i++) {
-            double ms = metric_of(i < n_a ? a[i] : b[i - n_a], k);
-            known = known && ms > 0.0 && isfinite(ms);
+            const mlff_profile *profile = i < n_a ? a[i] : b[i - n_a];
+            const double ms = metric_of(profile, k);
+            known = known && ms > 0.0 && isfinite(ms) && steadiness_percentile_known(profile, fractions[k]);
             values[i] = log(fmax(ms, 1e-12));
         }
         if (!known) continue;
