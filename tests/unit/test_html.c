@@ -102,6 +102,34 @@ static void test_data_is_json(void **state)
     mlff_text_free(page);
 }
 
+// Of three steps there is no P95: neither the table of runs nor its chart has one.
+static void test_percentiles_of_few_steps(void **state)
+{
+    (void)state;
+    mlff_profile *runs[2];
+    char *page;
+    for (int i = 0; i < 2; i++) {
+        assert_ok(profile_new(&runs[i]));
+        runs[i]->latency_ms = base_alloc(3, sizeof(double), "steps");
+        runs[i]->n_latency = runs[i]->summary.n_steps = 3;
+        for (int k = 0; k < 3; k++) runs[i]->latency_ms[k] = 1e-3 * (1 + k);
+        assert_ok(mlff_statistics_of(runs[i]->latency_ms, 3, &runs[i]->summary.latency_ms));
+        runs[i]->summary.steps_per_second = 5e5;
+        assert_ok(profile_derive(runs[i]));
+    }
+    assert_ok(mlff_profile_html((const mlff_profile *const *)runs, 2, NULL, &page));
+    const char *data = strstr(page, "id=\"data\">");
+    assert_non_null(data);
+    cJSON *root = cJSON_Parse(data + strlen("id=\"data\">"));
+    const cJSON *p95 = cJSON_GetObjectItem(cJSON_GetObjectItem(root, "overview"), "p95");
+    assert_int_equal(cJSON_GetArraySize(p95), 2);
+    assert_true(cJSON_IsNull(cJSON_GetArrayItem(p95, 0)));
+    assert_int_equal(count(page, "<td>43200</td>"), 2); // ns/day, not in powers of ten
+    cJSON_Delete(root);
+    mlff_text_free(page);
+    for (int i = 0; i < 2; i++) mlff_profile_destroy(runs[i]);
+}
+
 static void test_charts_or_a_word(void **state)
 {
     (void)state;
@@ -133,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_texts),
         cmocka_unit_test(test_data_is_json),
+        cmocka_unit_test(test_percentiles_of_few_steps),
         cmocka_unit_test(test_charts_or_a_word),
         cmocka_unit_test(test_runs_of_a_file),
     };

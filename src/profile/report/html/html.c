@@ -444,7 +444,7 @@ static void write_overview(base_text *page, const html_contents *contents)
         cell(page, "%s", PROFILE_TIME(s->latency_ms.median));
         cell(page, "%s", PROFILE_TIME(known(profiles[i], 0.95, s->latency_ms.p95)));
         cell(page, "%s", PROFILE_TIME(known(profiles[i], 0.99, s->latency_ms.p99)));
-        cell(page, "%.4g", s->ns_per_day);
+        cell(page, "%s", PROFILE_NUMBER(s->ns_per_day, 4));
         cell(page, "%s", PROFILE_GROWTH(s));
         cell(page, "%lld", (long long)s->n_steps);
         cell(page, "%d", s->n_atoms);

@@ -114,7 +114,8 @@ static void write_overview(json *j, const html_contents *contents)
     for (int i = 0; i < n; i++) json_number(j, NULL, profiles[i]->summary.latency_ms.median);
     json_close(j, ']');
     json_open(j, "p95", '[');
-    for (int i = 0; i < n; i++) json_number(j, NULL, profiles[i]->summary.latency_ms.p95);
+    for (int i = 0; i < n; i++)
+        json_number(j, NULL, steadiness_percentile_known(profiles[i], 0.95) ? profiles[i]->summary.latency_ms.p95 : NAN);
     json_close(j, ']');
     json_close(j, '}');
 }
