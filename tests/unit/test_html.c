@@ -130,6 +130,31 @@ static void test_percentiles_of_few_steps(void **state)
     for (int i = 0; i < 2; i++) mlff_profile_destroy(runs[i]);
 }
 
+// Every twentieth step of B takes ten times as long: its median is that of A, and the page begins with what the mean says.
+static void test_headline_of_a_comparison(void **state)
+{
+    (void)state;
+    enum { RUNS = 8, STEPS = 200 };
+    mlff_profile *runs[RUNS];
+    char *page;
+    for (int i = 0; i < RUNS; i++) {
+        assert_ok(profile_new(&runs[i]));
+        runs[i]->latency_ms = base_alloc(STEPS, sizeof(double), "steps");
+        runs[i]->n_latency = runs[i]->summary.n_steps = STEPS;
+        for (int k = 0; k < STEPS; k++)
+            runs[i]->latency_ms[k] = (1 + 1e-4 * i + 1e-5 * (k % 3)) * (i >= RUNS / 2 && k % 20 == 3 ? 10 : 1);
+        assert_ok(mlff_statistics_of(runs[i]->latency_ms, STEPS, &runs[i]->summary.latency_ms));
+        assert_ok(profile_derive(runs[i]));
+    }
+    assert_ok(mlff_profile_html_compared((const mlff_profile *const *)runs, RUNS, RUNS / 2, NULL, &page));
+    const char *headline = strstr(page, "<p class=\"verdict bad\">"), *end = headline ? strstr(headline, "</p>") : NULL;
+    assert_non_null(end);
+    const char *answer = strstr(headline, "SLOWER than");
+    if (!answer || answer > end) fail_msg("%.*s", (int)(end - headline), headline);
+    mlff_text_free(page);
+    for (int i = 0; i < RUNS; i++) mlff_profile_destroy(runs[i]);
+}
+
 static void test_charts_or_a_word(void **state)
 {
     (void)state;
@@ -161,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hostile_texts),
         cmocka_unit_test(test_data_is_json),
+        cmocka_unit_test(test_headline_of_a_comparison),
         cmocka_unit_test(test_percentiles_of_few_steps),
         cmocka_unit_test(test_charts_or_a_word),
         cmocka_unit_test(test_runs_of_a_file),

@@ -92,7 +92,7 @@ static void write_interval(base_text *page, const char *name, const mlff_compari
 void html_comparison(base_text *page, const mlff_profile *const *profiles, int n, int n_first)
 {
     mlff_comparison *comparison = NULL;
-    char *text = NULL, sentence[512], name_a[64], name_b[64];
+    char *text = NULL, sentence[512], of_mean[512], name_a[64], name_b[64];
     base_text_add(page, "<h2>Comparison</h2>\n");
     if (mlff_profile_compare(profiles, n_first, profiles + n_first, n - n_first, NULL, &comparison) != MLFF_OK ||
         mlff_comparison_text(comparison, &text) != MLFF_OK) {
@@ -108,11 +108,14 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
     snprintf(name_a, sizeof name_a, "A (%.50s)", profiles[0]->name);
     snprintf(name_b, sizeof name_b, "B (%.50s)", profiles[n_first]->name);
     mlff_comparison_row_text(&rows[0], name_a, name_b, sentence, sizeof sentence);
-    html_element(page, "p",
-                 change == MLFF_SLOWER    ? "class=\"verdict bad\""
-                 : change == MLFF_UNCLEAR ? "class=\"verdict\""
-                                          : "class=\"verdict good\"",
-                 sentence);
+    base_text_add(page, "<p class=\"verdict%s\">", change == MLFF_SLOWER ? " bad" : change == MLFF_UNCLEAR ? "" : " good");
+    if (change != rows[0].change) { // then it is that of the mean, or the two are opposite
+        mlff_comparison_row_text(&metrics[0], name_a, name_b, of_mean, sizeof of_mean);
+        html_textf(page, "mean step: %s; median step: %s", of_mean, sentence);
+    } else {
+        html_text(page, sentence);
+    }
+    base_text_add(page, "</p>\n");
     base_text_add(page, "<p><b class=\"in-a\">A</b> ");
     html_textf(page, "%.200s, %d run%s", profiles[0]->name, n_first, base_plural(n_first));
     base_text_add(page, " against <b class=\"in-b\">B</b> ");
