@@ -30,7 +30,9 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_6
   target_link_libraries(ipi_server PRIVATE mlff_flags)
   add_library(hide_files MODULE tests/faults/hide_files.c)
   target_link_libraries(hide_files PRIVATE mlff_flags ${CMAKE_DL_LIBS})
-  set_target_properties(fail_allocation fail_call hide_files ipi_server PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
+  add_library(leak_memory MODULE tests/faults/leak_memory.c)
+  target_link_libraries(leak_memory PRIVATE mlff_flags)
+  set_target_properties(fail_allocation fail_call hide_files leak_memory ipi_server PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults C_VISIBILITY_PRESET default)
   foreach(kind memory calls kills)
     add_test(NAME faults_${kind} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_faults.sh ${kind}

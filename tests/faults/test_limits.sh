@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Commands where something is always absent: no large block of memory, no /proc.
+# Commands where something is always absent: no large block of memory, no /proc; and where memory leaks.
 #   test_limits.sh MLFF FOLDER_OF_INJECTORS
 set -uo pipefail
 mlff=$(realpath "$1")
@@ -40,5 +40,14 @@ for form in --text "-o page.html"; do
     expect '^0$' <(echo $?) "exit status of report $form"
     [ "$form" = "-o page.html" ] && cp page.html text
     expect 'not measured' text "report $form"
+done
+
+# A leak is the exit status, also in processes of their own; the reports are kept.
+for kind in "" "--runs 2" "--system-sizes 3"; do
+    LD_PRELOAD=$injectors/libleak_memory.so \
+        "$mlff" profile model.safetensors --system h2o --device cpu --n-steps 1000 -o leak.json $kind >out 2>err </dev/null
+    expect '^1$' <(echo $?) "exit status of a leak, $kind"
+    expect '^mlff: memory leaks' <(tail -n 1 err) "a leak, $kind"
+    expect '"leak": "growing"' leak.json "the report of a leak, $kind"
 done
 exit $((n_failures > 0))

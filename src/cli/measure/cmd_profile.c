@@ -235,6 +235,16 @@ static void try_one_thread(const cli_arguments *arguments, const cli_setup *setu
         row.ratio, setup->evaluator_info.n_threads, row.low, row.high, n_steps, RUNS);
 }
 
+// A leak in some of them, which are of processes of their own.
+static mlff_status tell_leaks(mlff_profile *const *profiles, int n, const char *what)
+{
+    int n_leaking = 0;
+    for (int i = 0; i < n; i++) n_leaking += mlff_profile_leaks(profiles[i]) > 0;
+    if (n_leaking == 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_VALUE, "memory leaks in %d of %d %s%s: see \"Memory\" in the report", n_leaking, n, what,
+                     base_plural(n));
+}
+
 static int run_many(cli_arguments *arguments, const request *wanted)
 {
     mlff_status status = MLFF_OK;
@@ -256,6 +266,8 @@ static int run_many(cli_arguments *arguments, const request *wanted)
         snprintf(cause, sizeof cause, "%s after %d of %d runs", interrupted ? "interrupted" : "a run failed", n, wanted->n_runs);
         status = profile_file_tell(interrupted ? MLFF_ERR_INTERRUPTED : MLFF_ERR_CALLBACK, cause, kept, n, "run",
                                    wanted->json || !wanted->quiet);
+    } else {
+        status = tell_leaks(profiles, n, "run");
     }
 done:
     mlff_text_free(text);
@@ -284,6 +296,7 @@ static int run_sizes(cli_arguments *arguments, const request *wanted, const char
         cli_say("%s", mlff_last_error());
         status = MLFF_OK;
     }
+    if (status == MLFF_OK) status = tell_leaks(profiles, n, "size");
 done:
     profile_runs_free(profiles, n);
     return cli_first(exit_status, status);
