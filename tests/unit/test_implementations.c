@@ -9,6 +9,7 @@ typedef enum answer { RIGHT, ZERO_FORCES, STALE, NOT_A_NUMBER, NOT_WRITTEN, SLIG
 typedef struct test_field {
     double us;
     answer kind;
+    int n_calls, only_call; // the kind is of this call alone; 0: of all
     double last_energy, last_forces[3 * 16];
 } test_field;
 
@@ -25,10 +26,12 @@ static mlff_status field_step(void *context, const mlff_system *frame, unsigned 
         now[i] = -frame->positions[i];
     }
     for (int64_t start = mlff_clock_ns(); (double)(mlff_clock_ns() - start) < f->us * 1e3;) {}
-    if (f->kind == NOT_WRITTEN) return MLFF_OK;
-    *energy = f->kind == STALE ? f->last_energy : f->kind == SLIGHTLY_OFF ? e * (1.0 + 1e-9) : e;
+    f->n_calls++;
+    const answer kind = f->only_call == 0 || f->only_call == f->n_calls ? f->kind : RIGHT;
+    if (kind == NOT_WRITTEN) return MLFF_OK;
+    *energy = kind == STALE ? f->last_energy : kind == SLIGHTLY_OFF ? e * (1.0 + 1e-9) : e;
     for (int i = 0; i < 3 * frame->n_atoms; i++)
-        forces[i] = f->kind == ZERO_FORCES ? 0.0 : f->kind == STALE ? f->last_forces[i] : f->kind == NOT_A_NUMBER ? NAN : now[i];
+        forces[i] = kind == ZERO_FORCES ? 0.0 : kind == STALE ? f->last_forces[i] : kind == NOT_A_NUMBER ? NAN : now[i];
     f->last_energy = e;
     memcpy(f->last_forces, now, sizeof now);
     return MLFF_OK;
@@ -98,6 +101,25 @@ static void test_wrong_answers(void **state)
     assert_non_null(strstr(text, "\"is left out\""));
     assert_non_null(strstr(text, "no \\\"memory\\\""));
     mlff_text_free(text);
+    mlff_implementations_destroy(implementations);
+    mlff_trajectory_destroy(trajectory);
+}
+
+// A wrong answer stays one, whatever the first one says of a later frame.
+static void test_wrong_before_the_first_fails(void **state)
+{
+    (void)state;
+    test_field fields[2] = {{.us = 2, .kind = NOT_A_NUMBER, .only_call = 30}, {.us = 2, .kind = ZERO_FORCES, .only_call = 10}};
+    const mlff_callable callables[2] = {callable_of(&fields[0], "first"), callable_of(&fields[1], "second")};
+    mlff_trajectory *trajectory = frames_of(16, false);
+    mlff_implementations_options options = mlff_implementations_options_default();
+    mlff_implementations *implementations;
+    int n;
+    options.n_rounds = 8;
+    assert_ok(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations));
+    const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
+    assert_int_equal(rows[1].agrees, 0);
+    assert_true(isinf(rows[1].force_difference));
     mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);
 }
@@ -205,7 +227,8 @@ static void test_labels_and_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_answers), cmocka_unit_test(test_speed),
-                                       cmocka_unit_test(test_other_models), cmocka_unit_test(test_labels_and_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_answers), cmocka_unit_test(test_wrong_before_the_first_fails),
+                                       cmocka_unit_test(test_speed), cmocka_unit_test(test_other_models),
+                                       cmocka_unit_test(test_labels_and_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

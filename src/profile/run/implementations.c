@@ -73,12 +73,12 @@ static void check(mlff_implementations *r, const mlff_system *frame)
     for (int k = 0; k < r->n; k++) {
         implementation *own = &r->own[k];
         double difference = (own->energy - first->energy) / frame->n_atoms, before = difference - own->energy_mean;
-        if (!(fabs(difference) <= own->energy_largest)) own->energy_largest = isfinite(own->energy) ? fabs(difference) : INFINITY;
+        if (!(fabs(difference) <= own->energy_largest)) own->energy_largest = isfinite(difference) ? fabs(difference) : INFINITY;
         own->energy_mean += before / (double)++own->n_frames;
         own->energy_squares += before * (difference - own->energy_mean);
         for (int i = 0; i < n; i++) {
             double d = fabs(own->forces[i] - first->forces[i]);
-            if (!(d <= own->force_largest)) own->force_largest = isfinite(own->forces[i]) ? d : INFINITY;
+            if (!(d <= own->force_largest)) own->force_largest = isfinite(d) ? d : INFINITY; // also of the first's NaN
             own->force_squares += own->forces[i] * own->forces[i];
             own->difference_squares += d * d;
         }
