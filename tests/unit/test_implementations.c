@@ -10,6 +10,7 @@ typedef struct test_field {
     double us;
     answer kind;
     int n_calls, only_call; // the kind is of this call alone; 0: of all
+    int slow_from;          // call from which it takes twice as long; 0: none
     double last_energy, last_forces[3 * 16];
 } test_field;
 
@@ -25,8 +26,9 @@ static mlff_status field_step(void *context, const mlff_system *frame, unsigned 
         e += 0.5 * frame->positions[i] * frame->positions[i];
         now[i] = -frame->positions[i];
     }
-    for (int64_t start = mlff_clock_ns(); (double)(mlff_clock_ns() - start) < f->us * 1e3;) {}
     f->n_calls++;
+    const double us = f->slow_from && f->n_calls >= f->slow_from ? 2 * f->us : f->us;
+    for (int64_t start = mlff_clock_ns(); (double)(mlff_clock_ns() - start) < us * 1e3;) {}
     const answer kind = f->only_call == 0 || f->only_call == f->n_calls ? f->kind : RIGHT;
     if (kind == NOT_WRITTEN) return MLFF_OK;
     *energy = kind == STALE ? f->last_energy : kind == SLIGHTLY_OFF ? e * (1.0 + 1e-9) : e;
@@ -120,6 +122,29 @@ static void test_wrong_before_the_first_fails(void **state)
     const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
     assert_int_equal(rows[1].agrees, 0);
     assert_true(isinf(rows[1].force_difference));
+    mlff_implementations_destroy(implementations);
+    mlff_trajectory_destroy(trajectory);
+}
+
+// One that becomes slower half way: so few rounds are independent that there is no interval, and none is written.
+static void test_no_interval(void **state)
+{
+    (void)state;
+    test_field fields[2] = {{.us = 20}, {.us = 20, .slow_from = 100}};
+    const mlff_callable callables[2] = {callable_of(&fields[0], "first"), callable_of(&fields[1], "second")};
+    mlff_trajectory *trajectory = frames_of(2, false);
+    mlff_implementations_options options = mlff_implementations_options_default();
+    mlff_implementations *implementations;
+    char *page;
+    int n;
+    options.n_rounds = 40;
+    assert_ok(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations));
+    const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
+    assert_true(isnan(rows[1].low) && isnan(rows[1].high));
+    assert_int_equal(rows[1].change, MLFF_UNCLEAR);
+    assert_ok(mlff_implementations_html(implementations, NULL, 0, NULL, &page));
+    assert_null(strstr(page, "nan to"));
+    mlff_text_free(page);
     mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);
 }
@@ -227,8 +252,11 @@ static void test_labels_and_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_answers), cmocka_unit_test(test_wrong_before_the_first_fails),
-                                       cmocka_unit_test(test_speed), cmocka_unit_test(test_other_models),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_answers),
+                                       cmocka_unit_test(test_no_interval),
+                                       cmocka_unit_test(test_wrong_before_the_first_fails),
+                                       cmocka_unit_test(test_speed),
+                                       cmocka_unit_test(test_other_models),
                                        cmocka_unit_test(test_labels_and_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

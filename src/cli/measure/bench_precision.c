@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // bench_precision.c: mlff bench precision: one model in every precision that works here, speed and error of forces side by side.
 // The reference is float64 on the CPU.
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -61,7 +62,8 @@ static void print_text(const sweep *s, const mlff_implementation *rows, const ch
     for (int k = 0; k < s->n; k++) {
         char interval[40] = "–", difference[2][24] = {"reference", ""};
         if (k > 0) {
-            snprintf(interval, sizeof interval, "%.3g to %.3g", 1.0 / rows[k].high, 1.0 / rows[k].low);
+            if (isfinite(rows[k].low + rows[k].high)) // else too few rounds are independent
+                snprintf(interval, sizeof interval, "%.3g to %.3g", 1.0 / rows[k].high, 1.0 / rows[k].low);
             snprintf(difference[0], sizeof difference[0], "%.3g", rows[k].force_difference * 1e3);
             snprintf(difference[1], sizeof difference[1], "%.3g", rows[k].force_rms * 1e3);
         }

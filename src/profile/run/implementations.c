@@ -260,7 +260,7 @@ mlff_status mlff_implementations_text(const mlff_implementations *implementation
     for (int k = 0; k < implementations->n; k++) {
         const mlff_implementation *s = &implementations->shown[k];
         char interval[40] = "–                 ";
-        if (isfinite(s->high)) base_format(interval, sizeof interval, "%7.3f to %-7.3f", s->low, s->high);
+        if (isfinite(s->low + s->high)) base_format(interval, sizeof interval, "%7.3f to %-7.3f", s->low, s->high);
         base_text_add(&text, "%-34.*s %s %8.3f %s %12.3g %12.3g", base_whole_length(s->name, 34), s->name,
                       PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio, interval, s->energy_difference * 1e3,
                       s->force_difference * 1e3);

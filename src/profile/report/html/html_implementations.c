@@ -22,7 +22,7 @@ static void write_row(base_text *page, const mlff_implementations *implementatio
     cell(page, "", PROFILE_TIME(row->median_ms));
     base_format(text, sizeof text, "%.3f×", row->ratio);
     cell(page, "", text);
-    base_format(text, sizeof text, k ? "%.3f to %.3f" : "–", row->low, row->high);
+    base_format(text, sizeof text, isfinite(row->low + row->high) ? "%.3f to %.3f" : "–", row->low, row->high);
     cell(page, "", text);
     base_format(text, sizeof text, k ? "%.3g meV/atom" : "–", row->energy_rms * 1e3);
     cell(page, "", text);
