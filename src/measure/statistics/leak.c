@@ -149,7 +149,8 @@ leak_verdict leak_judge(const double *bytes, int n_samples)
     // 0.4 % of the base or 64 kB (a few pages more or less mean nothing), whichever is more.
     double least = fmax(0.004 * fmax(t.envelope[0], 1.0), 65536.0), per_sample = (double)BLOCKS / (0.9 * n_samples);
     verdict.kind = kind_of(&t, least);
-    verdict.detectable = fmax(least, 4.0 * t.noise) / BLOCKS * per_sample;
+    // A leak of this size is seen in nine of ten series, and in all without noise.
+    verdict.detectable = fmax(1.05 * least + 3.0 * t.noise, 6.0 * t.noise) / (BLOCKS - 1) * per_sample;
     if (verdict.kind == LEAK_GROWING || verdict.kind == LEAK_INCONCLUSIVE) {
         verdict.bytes_per_sample = t.slope * per_sample;
         verdict.low = t.slope_low * per_sample;
