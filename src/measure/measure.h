@@ -45,13 +45,14 @@ typedef struct series_slow {
     float parts[N_PARTS];
 } series_slow;
 
-/* Times of steps, ns. Up to `limit` values are all kept; beyond, `values` holds every `every`-th one and percentiles
+/* Times of steps, ns. Up to `limit` values are all kept; beyond, `values` holds one of each `every` and percentiles
  * come from `counts`. n, mean, variance, minimum, maximum and the slowest steps stay exact. */
 typedef struct series {
     int64_t n;
     double mean, sum_squares; /* Welford: sum of squared deviations */
     double min, max;
-    double *values; /* [n_values]; entry i is of step i * every */
+    double *values; /* [n_values]; entry i is of one of the `every` steps from i * every on */
+    uint32_t *lots; /* [n_values] by which that one was chosen, or NULL where all are kept */
     uint16_t *tags; /* of those values, or NULL */
     float *parts;   /* [n_values][N_PARTS], or NULL */
     int64_t n_values, capacity, every;
@@ -68,6 +69,8 @@ mlff_status series_keep_tags(series *s);
 void series_add(series *s, double value, uint32_t tags);
 /* The same with the parts of the step's time; NULL: not known. */
 void series_add_parts(series *s, double value, uint32_t tags, const float *parts);
+/* The step that entry i is of. Two series of the same steps keep the same ones: all of the thinner one are in the other. */
+int64_t series_step(const series *s, int64_t i);
 /* n = 0 gives zeros. Values are multiplied by `scale`. */
 mlff_status series_statistics(const series *s, double scale, mlff_statistics *statistics_out);
 void series_free(series *s);

@@ -116,7 +116,7 @@ struct mlff_profile {
     double mean_atoms;  /* of the steps; 0 where all have the same number */
     double first_pairs; /* pairs in the first tenth of the steps, in those of the last quarter; NaN: not known */
 
-    double *latency_ms; /* [n_latency]; entry i is of step i * latency_every */
+    double *latency_ms; /* [n_latency]; entry i is of one of the latency_every steps from i * latency_every on */
     int64_t n_latency, latency_every;
     series_slow slowest[SERIES_SLOWEST]; /* values in ms */
     int slowest_cause[SERIES_SLOWEST];

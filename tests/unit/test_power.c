@@ -307,11 +307,11 @@ static void test_refusals(void **state)
     refused("bare", "did not move");
 }
 
-// Every tenth step takes twice as long, and none of these is among the kept ones of a long run: the interval holds the mean that is printed.
+// Every 26th step takes twice as long: of every second step these would be twice as many, or none. The intervals are of all steps.
 static void test_interval_of_a_thinned_run(void **state)
 {
     (void)state;
-    synthetic s = {.energy_us = 1, .rebuild_us = 1, .rebuild_every = 10};
+    synthetic s = {.energy_us = 1, .rebuild_us = 1, .rebuild_every = 26};
     mlff_callable callable = synthetic_black_box(&s);
     mlff_trajectory *trajectory = synthetic_thermal(2);
     mlff_profile_options options = synthetic_options(110000);
@@ -322,6 +322,7 @@ static void test_interval_of_a_thinned_run(void **state)
     assert_true(profile->latency_every > 1);
     ns_per_day_interval(profile, &low, &high);
     assert_true(low <= profile->summary.ns_per_day && profile->summary.ns_per_day <= high);
+    assert_near(profile->bounds[1].value, profile->summary.latency_ms.p95, 0.02 * profile->summary.latency_ms.p95);
     mlff_profile_destroy(profile);
     mlff_trajectory_destroy(trajectory);
 }

@@ -62,9 +62,14 @@ static void test_long_run_is_close_and_bounded(void **state)
 
     assert_in_range(s.n_values, LIMIT / 2, LIMIT);
     assert_int_equal(s.n_values, (N - 1) / s.every + 1);
-    for (int64_t i = 0; i < s.n_values; i++)
-        if (s.values[i] != values[i * s.every])
-            fail_msg("value %lld is not that of step %lld", (long long)i, (long long)(i * s.every));
+    int64_t n_slow = 0;
+    for (int64_t i = 0; i < s.n_values; i++) {
+        const int64_t step = series_step(&s, i);
+        assert_in_range(step, i * s.every, (i + 1) * s.every - 1);
+        if (s.values[i] != values[step]) fail_msg("value %lld is not that of step %lld", (long long)i, (long long)step);
+        n_slow += step % 50 == 49;
+    }
+    assert_near((double)n_slow, (double)s.n_values / 50, 4 * sqrt((double)s.n_values / 50)); // none would be of every 512th
 
     assert_int_equal(s.n_slowest, SERIES_SLOWEST);
     assert_near(s.slowest[0].value, all.max, 0);
@@ -78,6 +83,28 @@ static void test_long_run_is_close_and_bounded(void **state)
     assert_int_equal(larger, SERIES_SLOWEST - 1);
     series_free(&s);
     free(values);
+}
+
+// Series of the same steps keep the same ones, however often each was thinned.
+static void test_thinner_series(void **state)
+{
+    (void)state;
+    enum { N = 70001 };
+    series fine, thin;
+    assert_ok(series_init(&fine, N, 1000));
+    assert_ok(series_init(&thin, N, 100));
+    for (int i = 0; i < N; i++) {
+        series_add(&fine, i, 0);
+        series_add(&thin, i, 0);
+    }
+    assert_int_equal(thin.n_values, (N - 1) / thin.every + 1);
+    for (int64_t i = 0; i < thin.n_values; i++) {
+        const int64_t step = series_step(&thin, i);
+        assert_near(thin.values[i], (double)step, 0);
+        assert_near(fine.values[step / fine.every], (double)step, 0);
+    }
+    series_free(&fine);
+    series_free(&thin);
 }
 
 // 10^8 steps with 25 stages, as the profiler sets them up.
@@ -137,9 +164,9 @@ static void test_every_octave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_short_run_is_exact),   cmocka_unit_test(test_long_run_is_close_and_bounded),
-        cmocka_unit_test(test_memory_of_a_huge_run), cmocka_unit_test(test_strange_values),
-        cmocka_unit_test(test_every_octave),
+        cmocka_unit_test(test_short_run_is_exact), cmocka_unit_test(test_long_run_is_close_and_bounded),
+        cmocka_unit_test(test_thinner_series),     cmocka_unit_test(test_memory_of_a_huge_run),
+        cmocka_unit_test(test_strange_values),     cmocka_unit_test(test_every_octave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // series.c: step times of runs of any length. A long run keeps a log-linear histogram, in the manner of HdrHistogram:
-// each octave is cut into 256 equal buckets, so that none is wider than 0.4 % of its values.
+// each octave is cut into 256 equal buckets, so that none is wider than 0.4 % of its values. Of each `every` steps one value is kept, by lot:
+// of the first ones all or none could be of a period that steps have.
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -44,7 +45,8 @@ mlff_status series_init(series *s, int64_t n_expected, int64_t limit)
     if (!s->values) return MLFF_ERR_MEMORY;
     if (n_expected > limit) {
         s->counts = base_alloc(SERIES_BUCKETS, sizeof *s->counts, "a histogram of step times");
-        if (!s->counts) {
+        s->lots = base_alloc((size_t)s->capacity, sizeof *s->lots, "lots of steps");
+        if (!s->counts || !s->lots) {
             series_free(s);
             return MLFF_ERR_MEMORY;
         }
@@ -65,6 +67,7 @@ void series_free(series *s)
     base_free(s->parts);
     base_free(s->values);
     base_free(s->counts);
+    base_free(s->lots);
     *s = (series){0};
 }
 
@@ -87,6 +90,46 @@ void series_add(series *s, double value, uint32_t tags)
     series_add_parts(s, value, tags, NULL);
 }
 
+// The step with the largest lot of a group is kept, so that it does not depend on when the series was thinned.
+static uint32_t lot_of(int64_t step)
+{
+    uint64_t x = (uint64_t)step * 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 32) * 0xD6E8FEB86659FD93u;
+    return (uint32_t)(x >> 32);
+}
+
+static void keep(series *s, double value, uint32_t tags, const float *parts)
+{
+    const int64_t i = s->n_values - 1;
+    s->values[i] = value;
+    if (s->lots) s->lots[i] = lot_of(s->n);
+    if (s->tags) s->tags[i] = (uint16_t)tags;
+    for (int k = 0; s->parts && k < N_PARTS; k++) s->parts[i * N_PARTS + k] = parts ? parts[k] : NAN;
+}
+
+static void thin(series *s)
+{
+    assert(s->counts); // else more values than series_init was given
+    for (int64_t i = 0; 2 * i < s->n_values; i++) {
+        const int64_t first = 2 * i, second = first + 1;
+        const int64_t from = second < s->n_values && s->lots[second] > s->lots[first] ? second : first;
+        s->values[i] = s->values[from];
+        s->lots[i] = s->lots[from];
+        if (s->tags) s->tags[i] = s->tags[from];
+        if (s->parts) memmove(s->parts + i * N_PARTS, s->parts + from * N_PARTS, N_PARTS * sizeof *s->parts);
+    }
+    s->n_values = (s->n_values + 1) / 2;
+    s->every *= 2;
+}
+
+int64_t series_step(const series *s, int64_t i)
+{
+    int64_t kept = i * s->every;
+    for (int64_t step = kept + 1; step < (i + 1) * s->every && step < s->n; step++)
+        if (lot_of(step) > lot_of(kept)) kept = step;
+    return kept;
+}
+
 void series_add_parts(series *s, double value, uint32_t tags, const float *parts)
 {
     keep_slow(s, value, tags, parts);
@@ -94,21 +137,12 @@ void series_add_parts(series *s, double value, uint32_t tags, const float *parts
         uint32_t *count = &s->counts[bucket_of(value)];
         if (*count < UINT32_MAX) ++*count;
     }
+    if (s->n % s->every == 0 && s->n_values == s->capacity) thin(s);
     if (s->n % s->every == 0) {
-        if (s->n_values == s->capacity) {
-            assert(s->counts); // more values than series_init was given
-            for (int64_t i = 0; 2 * i < s->n_values; i++) s->values[i] = s->values[2 * i];
-            for (int64_t i = 0; s->tags && 2 * i < s->n_values; i++) s->tags[i] = s->tags[2 * i];
-            for (int64_t i = 0; s->parts && 2 * i < s->n_values; i++)
-                memmove(s->parts + i * N_PARTS, s->parts + 2 * i * N_PARTS, N_PARTS * sizeof *s->parts);
-            s->n_values = (s->n_values + 1) / 2;
-            s->every *= 2;
-        }
-        if (s->n % s->every == 0) {
-            if (s->tags) s->tags[s->n_values] = (uint16_t)tags;
-            for (int k = 0; s->parts && k < N_PARTS; k++) s->parts[s->n_values * N_PARTS + k] = parts ? parts[k] : NAN;
-            s->values[s->n_values++] = value;
-        }
+        s->n_values++;
+        keep(s, value, tags, parts);
+    } else if (lot_of(s->n) > s->lots[s->n_values - 1]) {
+        keep(s, value, tags, parts);
     }
     s->n++;
     double step = value - s->mean;

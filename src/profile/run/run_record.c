@@ -132,11 +132,11 @@ static void keep_blocks(const series *s, profile_stage *row)
 static int64_t find_median_step(const run *r, const mlff_profile *profile)
 {
     const series *s = &r->unattributed;
-    int64_t best = -1, every = s->every, latency_every = profile->latency_every;
+    int64_t best = -1;
     double nearest = INFINITY, median = profile->summary.latency_ms.median;
     for (int64_t i = 0; i < s->n_values && s->n == r->step.n; i++) { // else the series are of some steps alone
-        int64_t at = i * every / latency_every;
-        if (i * every % latency_every != 0 || at >= profile->n_latency) continue;
+        const int64_t at =
+            series_step(s, i) / profile->latency_every; // where it is kept too: the stages' series are the thinner ones
         double distance = fabs(profile->latency_ms[at] - median);
         if (distance >= nearest) continue;
         nearest = distance;
@@ -148,8 +148,9 @@ static int64_t find_median_step(const run *r, const mlff_profile *profile)
 // Stages of a median step and of the slowest one, side by side.
 static void record_examples(const run *r, mlff_profile *profile)
 {
-    int64_t i = r->n_stages > 0 && r->slow_ns > 0.0 ? find_median_step(r, profile) : -1, step = i * r->unattributed.every;
+    int64_t i = r->n_stages > 0 && r->slow_ns > 0.0 ? find_median_step(r, profile) : -1;
     if (i < 0) return;
+    const int64_t step = series_step(&r->unattributed, i);
     int last = profile->n_stages - 1, integrate = r->md && last > r->n_stages ? r->n_stages : -1;
     double slow_rest_ns = r->slow_force_ns;
     for (int k = 0; k < r->n_stages; k++) {
