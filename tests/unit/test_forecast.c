@@ -122,6 +122,22 @@ static void test_sizes_that_repeat(void **state)
     for (int i = 0; i < N_ALL; i++) mlff_profile_destroy(profiles[i]);
 }
 
+// Molecules of water: 24 and 48 atoms differ by 0.17 MB, which is no price of an atom (it is 52 kB), nor says how many fit.
+static void test_memory_of_small_sizes(void **state)
+{
+    (void)state;
+    mlff_profile *profiles[2] = {of_size(24, 1.0, 16.25 / 1024), of_size(48, 2.0, 16.42 / 1024)};
+    mlff_scaling s;
+    char *text;
+    for (int i = 0; i < 2; i++) profiles[i]->available_bytes = (int64_t)24 << 30;
+    assert_ok(mlff_profile_scaling((const mlff_profile *const *)profiles, 2, &s));
+    assert_true(isnan(s.bytes_per_atom) && s.max_atoms < 0);
+    assert_ok(mlff_scaling_text(&s, &text));
+    assert_non_null(strstr(text, "memory: does not follow the number of atoms at these sizes; measure larger ones"));
+    mlff_text_free(text);
+    for (int i = 0; i < 2; i++) mlff_profile_destroy(profiles[i]);
+}
+
 static void test_what_if(void **state)
 {
     (void)state;
@@ -350,6 +366,7 @@ int main(void)
                                        cmocka_unit_test(test_scaling),
                                        cmocka_unit_test(test_sizes_that_repeat),
                                        cmocka_unit_test(test_steps_that_do_not_grow),
+                                       cmocka_unit_test(test_memory_of_small_sizes),
                                        cmocka_unit_test(test_what_if),
                                        cmocka_unit_test(test_what_if_check),
                                        cmocka_unit_test(test_what_if_interval),

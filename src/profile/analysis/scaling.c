@@ -8,6 +8,8 @@
 #include "profile/profile.h"
 #include "profile/report/json/json.h"
 
+#define MEMORY_LEAST                                                                                                             \
+    (1.0 / 1024.0)        // GB: what runs differ by without atoms, by pages and the allocator's blocks; less growth is no price
 enum { LARGER_FROM = 5 }; // different sizes: of so many and more, the larger ones alone give the exponent
 typedef struct point {
     double atoms, ms, gb, available_gb; // available_gb: of the host when its run ended, where memory is the host's; else -1
@@ -145,8 +147,9 @@ mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_prof
     slope_gb = xy / xx;
     explained = yy > 0.0 ? xy * xy / (xx * yy) : 0.0;
     s.bytes_per_atom = slope_gb * 1073741824.0;
-    if (explained < 0.5 || slope_gb <= 0.0) s.bytes_per_atom = NAN; // memory does not follow atoms here
-    for (int i = 0; i < n; i++)                                     // what was left beside the largest system
+    if (explained < 0.5 || slope_gb * (p[n - 1].atoms - p[0].atoms) < MEMORY_LEAST)
+        s.bytes_per_atom = NAN; // memory does not follow atoms here
+    for (int i = 0; i < n; i++) // what was left beside the largest system
         if (p[i].size == n_sizes - 1) available = fmin(available, p[i].available_gb);
     if (available > 0.0 && isfinite(s.bytes_per_atom)) s.max_atoms = p[n - 1].atoms + available / slope_gb;
     *scaling_out = s;
