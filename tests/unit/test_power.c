@@ -40,7 +40,7 @@ static void use_fake(void)
 
 // A force field on a GPU: each step takes 1 ms and `millijoules`; steps from slow_from to slow_to, at a low clock, 2 ms.
 typedef struct field {
-    int64_t n_calls, slow_from, slow_to, resets_at;
+    int64_t n_calls, slow_from, slow_to, resets_at, hides_at;
     unsigned millijoules;
 } field;
 
@@ -54,7 +54,8 @@ static mlff_status field_step(void *context, const mlff_system *frame, unsigned 
     gpu->reasons = slow ? POWER_THERMAL : 0;
     gpu->celsius = slow ? 88 : 40;
     gpu->millijoules += f->millijoules;
-    if (++f->n_calls == f->resets_at) gpu->millijoules = 5; // the driver was loaded again
+    if (++f->n_calls == f->resets_at) gpu->millijoules = 5;        // the driver was loaded again
+    if (f->n_calls == f->hides_at) gpu->process_used = UINT64_MAX; // NVML's "not available"
     synthetic_wait(slow ? 2000 : 1000);
     if (energy) *energy = 0.0;
     return MLFF_OK;
@@ -161,6 +162,25 @@ static void test_file_and_back(void **state)
     assert_non_null(strstr(text, "400 mJ a step"));
     mlff_text_free(first);
     mlff_text_free(second);
+    mlff_text_free(text);
+    mlff_profile_destroy(profile);
+    mlff_profile_destroy(again);
+}
+
+// The driver stops telling the memory of the process: the report has what was known, and can be read.
+static void test_memory_that_is_no_longer_told(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 400, .hides_at = 100}, 200), *again;
+    gpu->process_used = 1ull << 30;
+    char *text;
+    assert_ok(mlff_profile_json(profile, &text));
+    assert_ok(profile_parse("memory", text, strlen(text), &again));
+    int found = 0;
+    for (int i = 0; i < again->n_ledgers; i++)
+        if (strcmp(again->ledgers[i].name, "GPU process (driver)") == 0)
+            found += again->ledgers[i].final_bytes == (int64_t)1 << 30;
+    assert_int_equal(found, 1);
     mlff_text_free(text);
     mlff_profile_destroy(profile);
     mlff_profile_destroy(again);
@@ -337,6 +357,7 @@ int main(void)
                                        cmocka_unit_test(test_ledgers),
                                        cmocka_unit_test(test_file_and_back),
                                        cmocka_unit_test(test_visible_devices),
+                                       cmocka_unit_test(test_memory_that_is_no_longer_told),
                                        cmocka_unit_test(test_rapl),
                                        cmocka_unit_test(test_mean_interval),
                                        cmocka_unit_test(test_interval_of_a_thinned_run)};

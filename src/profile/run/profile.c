@@ -214,8 +214,9 @@ static void memory_read(run *r)
     r->now_bytes[RESIDENT] = r->resident_known ? memory.resident_bytes : 0;
     r->now_bytes[HEAP] = r->heap_known ? memory.heap_bytes : 0;
     r->now_bytes[HEAP_RESERVED] = r->heap_known ? memory.heap_reserved_bytes : 0;
-    r->now_bytes[GPU_PROCESS] = r->power.n > 0 ? r->power.samples[r->power.n - 1].process_bytes : 0;
-    r->now_bytes[GPU_WHOLE] = r->power.n > 0 ? r->power.samples[r->power.n - 1].whole_bytes : 0;
+    const power_sample *gpu = r->power.n > 0 ? &r->power.samples[r->power.n - 1] : NULL;
+    if (gpu && gpu->process_bytes >= 0) r->now_bytes[GPU_PROCESS] = gpu->process_bytes; // else what was known last
+    if (gpu && gpu->whole_bytes >= 0) r->now_bytes[GPU_WHOLE] = gpu->whole_bytes;
     r->now_bytes[r->n_ledgers] = r->n_atoms;
     r->now_bytes[r->n_ledgers + 1] = r->n_pairs > 0 ? r->n_pairs : 0;
     r->peak_after = memory.peak_bytes;
