@@ -114,6 +114,8 @@ bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
     const profile_tail *tail = &profile->tail;
     const char *load = environment_find(&profile->environment, "load_average_at_start");
     const char *cores = environment_find(&profile->environment, "cores_online");
+    const char *threads = environment_find(&profile->implementation, "threads"); // of our own models
+    const bool single = profile->ceilings.n_threads == 1 || (threads && strcmp(threads, "1") == 0);
     const double wait = tail->cpu_wait_share;
     char where[96] = "", programs[64] = "", team[64] = "", lead[160];
     text[0] = 0;
@@ -127,7 +129,7 @@ bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
     if (!team_may && programs_may)
         snprintf(text, text_bytes,
                  "the machine is busy: %s; these times say little about the force field. Measure on an idle machine%s", lead,
-                 profile->ceilings.n_threads == 1 ? "" : " or with fewer threads");
+                 single ? "" : " or with fewer threads");
     else if (team_may && !programs_may)
         snprintf(text, text_bytes,
                  "%s while other threads of this process ran%s and other programs hardly did: more threads than cores, or a lock "
