@@ -299,7 +299,16 @@ static void test_shared_gpu(void **state)
                 shared);
         }
         profile->tail.cpu_wait_share = 0.0;
+        profile->tail.virtual_machine = shared;
         assert_int_equal(tail_gpu_shared(profile, text, sizeof text), shared);
+        char *written, read[512]; // a file says the same
+        mlff_profile *again;
+        assert_ok(mlff_profile_json(profile, &written));
+        assert_ok(profile_parse("run.json", written, strlen(written), &again));
+        (void)tail_gpu_shared(again, read, sizeof read);
+        assert_string_equal(read, text);
+        mlff_text_free(written);
+        mlff_profile_destroy(again);
         const double unknown[] = {0.5, NAN};
         for (int k = 0; k < 2; k++) {
             profile->tail.cpu_wait_share = unknown[k];

@@ -274,6 +274,7 @@ static void write_tail(json *j, const profile_tail *tail)
     json_number(j, "pace_rise", tail->pace_rise);
     json_number(j, "gpu_queue_ms", tail->queue_ms);
     json_number(j, "gpu_queue_least_ms", tail->queue_least_ms);
+    json_boolean(j, "virtual_machine", tail->virtual_machine);
     json_open(j, "causes", '[');
     for (int i = 0; i < n; i++) {
         int k = order[i];

@@ -376,6 +376,7 @@ static mlff_status read_tail(const loader *l, profile_tail *tail)
     MLFF_TRY(member_number(&inner, "pace_rise", MAY_BE_NULL, &tail->pace_rise));
     MLFF_TRY(member_number(&inner, "gpu_queue_ms", MAY_BE_NULL, &tail->queue_ms));
     MLFF_TRY(member_number(&inner, "gpu_queue_least_ms", MAY_BE_NULL, &tail->queue_least_ms));
+    MLFF_TRY(member_boolean(&inner, "virtual_machine", &tail->virtual_machine));
     cJSON_ArrayForEach(item, array)
     {
         snprintf(inside, sizeof inside, "tail.causes[%d].", n++);
