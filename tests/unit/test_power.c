@@ -167,6 +167,25 @@ static void test_file_and_back(void **state)
     mlff_profile_destroy(again);
 }
 
+// At constant power, where steps take ten times as long now and then, the interval holds the joules a step that are printed.
+static void test_joules_of_uneven_steps(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    static power_sample samples[N];
+    const power_series uneven = {.meter = {.source = "RAPL"}, .open = true, .n = N, .samples = samples};
+    energy_report *report;
+    for (int i = 0; i < N; i++) {
+        samples[i] = (power_sample){.time_ns = 20000000LL * i, .joules = 8.0 * i, .watts = NAN, .sm_mhz = -1, .memory_mhz = -1};
+        samples[i].step = i == 0 ? 0 : samples[i - 1].step + (base_random_uniform(5, 1, (uint64_t)i) < 0.5 ? 10 : 100);
+    }
+    assert_ok(energy_derive(&uneven, &report));
+    assert_near(report->joules_per_step, 8.0 * (N - 1) / (double)samples[N - 1].step, 1e-12);
+    if (!(report->joules_low < report->joules_per_step && report->joules_per_step < report->joules_high))
+        fail_msg("%g J a step, %g to %g", report->joules_per_step, report->joules_low, report->joules_high);
+    energy_report_free(report);
+}
+
 // The driver stops telling the memory of the process: the report has what was known, and can be read.
 static void test_memory_that_is_no_longer_told(void **state)
 {
@@ -358,6 +377,7 @@ int main(void)
                                        cmocka_unit_test(test_file_and_back),
                                        cmocka_unit_test(test_visible_devices),
                                        cmocka_unit_test(test_memory_that_is_no_longer_told),
+                                       cmocka_unit_test(test_joules_of_uneven_steps),
                                        cmocka_unit_test(test_rapl),
                                        cmocka_unit_test(test_mean_interval),
                                        cmocka_unit_test(test_interval_of_a_thinned_run)};

@@ -49,22 +49,26 @@ static bool is_slowed(const power_series *s, int sample)
     return s->samples[sample].sm_mhz > 0 && s->samples[sample].sm_mhz < CLOCK_WELL_BELOW * median; // false for NaN
 }
 
-// Joules a step of each stretch between two samples; a counter that went back says nothing of its stretch.
+// Joules a step, and the interval of this ratio of sums: by what each stretch between two samples adds to it. Stretches are as long as each other
+// in time, so that the mean of their joules a step would count slow steps more often. A counter that went back says nothing of its stretch.
 static void derive_joules(const power_series *s, energy_report *report)
 {
-    double rates[POWER_SAMPLES], joules = 0.0, seconds = 0.0, steps = 0.0;
+    double used[POWER_SAMPLES], made[POWER_SAMPLES], joules = 0.0, seconds = 0.0, steps = 0.0;
     int n = 0;
     for (int i = 1; i < s->n; i++) {
         const power_sample *a = &s->samples[i - 1], *b = &s->samples[i];
         if (!(b->joules >= a->joules) || b->step <= a->step) continue; // also for NaN
-        rates[n++] = (b->joules - a->joules) / (double)(b->step - a->step);
-        joules += b->joules - a->joules;
+        used[n] = b->joules - a->joules;
+        made[n] = (double)(b->step - a->step);
+        joules += used[n];
+        steps += made[n++];
         seconds += (double)(b->time_ns - a->time_ns) * 1e-9;
-        steps += (double)(b->step - a->step);
     }
-    report->joules_per_step = steps > 0.0 && joules > 0.0 ? joules / steps : NAN; // the counter moves in steps
+    const double ratio = joules / steps;
+    report->joules_per_step = steps > 0.0 && joules > 0.0 ? ratio : NAN; // the counter moves in steps
     report->watts = seconds > 0.0 && joules > 0.0 ? joules / seconds : NAN;
-    mean_interval(rates, joules > 0.0 ? n : 0, &report->joules_low, &report->joules_high);
+    for (int i = 0; i < n; i++) used[i] = ratio + (used[i] - ratio * made[i]) * n / steps;
+    mean_interval(used, joules > 0.0 ? n : 0, &report->joules_low, &report->joules_high);
 }
 
 mlff_status energy_derive(const power_series *s, energy_report **report_out)
