@@ -240,6 +240,33 @@ static void test_what_if_interval(void **state)
     assert_true(n_holds >= DRAWS * (0.95 - 2.6 * sqrt(0.05 * 0.95 / DRAWS))); // 2.6 binomial errors are passed in 0.5 %
 }
 
+// Other programs took parts of the run, outside of the stage that is to be faster: the gain that is printed lies in its interval.
+static void test_gain_of_an_uneven_run(void **state)
+{
+    (void)state;
+    static const mlff_stage stages[] = {{"a", "", -1, ""}, {"b", "", -1, ""}};
+    mlff_profile *profile = of_size(64, (30 * 8.0 + 10 * 24.0) / 40, 0.1);
+    char *text;
+    double ms, gain, low, high;
+    profile->latency_ms = base_alloc(STAGE_BLOCKS, sizeof(double), "steps");
+    profile->n_latency = STAGE_BLOCKS;
+    for (int k = 0; k < 2; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 6.0}));
+    profile->stages[0].n_blocks = profile->stages[1].n_blocks = STAGE_BLOCKS;
+    for (int i = 0; i < STAGE_BLOCKS; i++) {
+        profile->latency_ms[i] = i % 4 == 2 ? 24.0 : 8.0;
+        profile->stages[0].blocks_ms[i] = 6.0;
+    }
+    assert_ok(mlff_profile_what_if(profile, "a=0", &ms, &text));
+    const char *place = strstr(text, "ms, ");
+    assert_int_equal(sscanf(place, "ms, %lf", &gain), 1);
+    const char *interval = strchr(place, '(');
+    assert_non_null(interval);
+    assert_int_equal(sscanf(strstr(interval, "ms, "), "ms, %lf to %lf", &low, &high), 2);
+    if (!(low <= gain && gain <= high)) fail_msg("%s", text);
+    mlff_text_free(text);
+    mlff_profile_destroy(profile);
+}
+
 // Work as a force field states it: the index of the stage tells what is expected of it.
 static int stated_work(void *context, int stage, const mlff_work_size *size, mlff_stage_work *work_out)
 {
@@ -370,6 +397,7 @@ int main(void)
                                        cmocka_unit_test(test_what_if),
                                        cmocka_unit_test(test_what_if_check),
                                        cmocka_unit_test(test_what_if_interval),
+                                       cmocka_unit_test(test_gain_of_an_uneven_run),
                                        cmocka_unit_test(test_bounds),
                                        cmocka_unit_test(test_advice_claims_measured_limits),
                                        cmocka_unit_test(test_bounds_of_products)};

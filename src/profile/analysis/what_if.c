@@ -42,25 +42,30 @@ static mlff_status read_change(const char *text, size_t length, char name[128], 
     return MLFF_OK;
 }
 
-// The same arithmetic on every fortieth of the run: how far the forecast and the gain may be off. "" where parts are not known.
+// The same arithmetic on every fortieth of the run: how far the forecast and the gain may be off, which is a ratio of sums. "" where parts are
+// not known.
 static void write_interval(const mlff_profile *profile, const double *factors, char *text, size_t text_bytes)
 {
-    double then[STAGE_BLOCKS], gain[STAGE_BLOCKS], low, high, gain_low, gain_high;
+    double now[STAGE_BLOCKS], then[STAGE_BLOCKS], gain[STAGE_BLOCKS], sum_now = 0.0, sum_then = 0.0, low, high, gain_low,
+                                                                      gain_high;
     int64_t n = profile->n_latency;
     text[0] = 0;
     if (n < STAGE_BLOCKS) return;
     for (int b = 0; b < STAGE_BLOCKS; b++) {
         int64_t begin = n * b / STAGE_BLOCKS, end = n * (b + 1) / STAGE_BLOCKS;
-        double step = 0.0;
-        for (int64_t i = begin; i < end; i++) step += profile->latency_ms[i] / (double)(end - begin);
-        then[b] = step;
+        now[b] = 0.0;
+        for (int64_t i = begin; i < end; i++) now[b] += profile->latency_ms[i] / (double)(end - begin);
+        then[b] = now[b];
         for (int i = 0; i < profile->n_stages; i++) {
             if (!(factors[i] > 0.0)) continue;
             if (profile->stages[i].n_blocks == 0) return;
             then[b] -= profile->stages[i].blocks_ms[b] * (1.0 - 1.0 / factors[i]);
         }
-        gain[b] = step / then[b];
+        sum_now += now[b];
+        sum_then += then[b];
     }
+    const double ratio = sum_now / sum_then;
+    for (int b = 0; b < STAGE_BLOCKS; b++) gain[b] = ratio + (now[b] - ratio * then[b]) * STAGE_BLOCKS / sum_then;
     mean_interval(then, STAGE_BLOCKS, &low, &high);
     mean_interval(gain, STAGE_BLOCKS, &gain_low, &gain_high);
     if (low > 0.0 && isfinite(gain_high))
