@@ -327,8 +327,11 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
     }
     MLFF_TRY(walkers_thermalize(&w));
     MLFF_TRY(walkers_forces(&w));
-    const int64_t end = (int64_t)s->candidates->n + n, longest = longest_trajectory(s);
-    for (int64_t frame = 0; frame < longest && (int64_t)s->candidates->n < end && walkers_alive(&w) > 0; frame++) {
+    enum { MOST_IN_VAIN = 1000 };
+    const int64_t end = (int64_t)s->candidates->n + n;
+    int n_in_vain = 0; // frames of each trajectory since one was taken
+    while (n_in_vain < MOST_IN_VAIN && (int64_t)s->candidates->n < end && walkers_alive(&w) > 0) {
+        const size_t before = s->candidates->n;
         MLFF_TRY(walkers_run(&w, n_steps, o->timestep_fs, o->friction_per_fs, &step));
         for (size_t k = 0; k < w.n && (int64_t)s->candidates->n < end; k++) {
             const walker *one = &w.walkers[k];
@@ -337,6 +340,7 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
             base_format(origin, sizeof origin, "md %g K", one->temperature);
             MLFF_TRY(offer_copy(s, one->system, origin, one->group));
         }
+        n_in_vain = s->candidates->n > before ? 0 : n_in_vain + 1;
         MLFF_TRY(proceed(s));
     }
     if (walkers_alive(&w) < w.n)
