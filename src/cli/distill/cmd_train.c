@@ -457,7 +457,7 @@ const cli_command train_command = {
         "PaiNN; its gradients are exact and its steps reproducible. The weights are averaged, and the average with the lowest\n"
         "error on the validation structures is written. Ctrl-C ends the run with its --checkpoint kept, exit status 130.",
     .examples = "mlff train labels.extxyz -o student.safetensors --steps 20000\n"
-                "mlff train train.extxyz --validation test.extxyz --features 128 --layers 3 -o big.safetensors\n"
+                "mlff train train.extxyz --validation valid.extxyz --features 128 --layers 3 -o big.safetensors\n"
                 "mlff train labels.extxyz -o student.safetensors --checkpoint run.checkpoint --history history.jsonl",
     .options = options,
     .min_positional = 1,
