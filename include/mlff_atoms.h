@@ -332,8 +332,9 @@ MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynam
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path);
 /* Sets step, time, cell, positions, velocities, forces and noise counter from a restart file, whose atoms and periodic axes are the
- * system's. Warns where the cell is another one and the file is of constant volume. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT,
- * MLFF_ERR_VALUE where the file is of another system, MLFF_ERR_LIMIT, MLFF_ERR_USAGE. */
+ * system's. Ensembles after MLFF_LANGEVIN stop the motion of the whole where the file is of NVE or Langevin dynamics. Warns where the
+ * cell is another one and the file is of constant volume. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_VALUE where the file is of
+ * another system, MLFF_ERR_LIMIT, MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path);
 MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
 

@@ -504,6 +504,30 @@ static void test_restart_masses_and_fixed(void **state)
     mlff_system_destroy(system);
 }
 
+// A thermostat that scales all velocities does not take over the motion of the whole that noise, or the start of NVE, left there.
+static void test_restart_stops_the_drift(void **state)
+{
+    (void)state;
+    wells w;
+    for (int ensemble = MLFF_NVE; ensemble <= MLFF_NOSE_HOOVER; ensemble++) {
+        mlff_system *system = make_system(&w);
+        mlff_dynamics *dynamics = make_dynamics(system, &w, (mlff_ensemble)ensemble);
+        if (ensemble > MLFF_LANGEVIN) system->velocities[0] += 0.01; // the same ensemble goes on with what it had, to the bit
+        assert_int_equal(mlff_dynamics_save(dynamics, restart_path()), MLFF_OK);
+        mlff_dynamics_destroy(dynamics);
+        dynamics = make_dynamics(system, &w, ensemble > MLFF_LANGEVIN ? (mlff_ensemble)ensemble : MLFF_BUSSI);
+        mlff_warning_handler_set(count_warning, NULL);
+        assert_int_equal(mlff_dynamics_restore(dynamics, restart_path()), MLFF_OK);
+        mlff_warning_handler_set(NULL, NULL);
+        double momentum = 0;
+        for (int i = 0; i < N; i++) momentum += mlff_element_mass(system->species[i]) * system->velocities[3 * i];
+        assert_true((fabs(momentum) < 1e-12) == (ensemble <= MLFF_LANGEVIN));
+        mlff_dynamics_destroy(dynamics);
+        mlff_system_destroy(system);
+    }
+    unlink(restart_path());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_restart_warns),
         cmocka_unit_test(test_restart_masses_and_fixed),
         cmocka_unit_test(test_restart_takes_the_cell),
+        cmocka_unit_test(test_restart_stops_the_drift),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,8 +239,8 @@ static mlff_status read_magic(restart_reader *reader)
     return MLFF_OK;
 }
 
-// The lines that say of which system the file is.
-static mlff_status read_system(restart_reader *reader, const mlff_system *system, double cell[9])
+// The lines that say of which system the file is. *others_out: other masses or other fixed atoms, which are not refused.
+static mlff_status read_system(restart_reader *reader, const mlff_system *system, double cell[9], bool *others_out)
 {
     mlff_status status = MLFF_OK;
     int64_t n_atoms;
@@ -264,6 +264,7 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
         if ((periodic[axis] != 0) != (system->periodic[axis] != 0))
             MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another periodicity; use the input the run began with",
                       reader->path);
+    *others_out = masses != hash_masses(system) || fixed != hash_fixed(system);
     if (masses != hash_masses(system))
         base_warn("%s: was written by a run with other masses; this one continues with those of its input", reader->path);
     if (fixed != hash_fixed(system))
@@ -385,8 +386,9 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     int64_t step, has_forces;
     double time_fs, energy, *forces = dynamics->forces, cell[9], virial[3] = {0};
     dynamics_bath bath = {0};
+    bool others = false;
     mlff_dynamics_options then = mlff_dynamics_options_default();
-    MLFF_TRY(read_system(reader, system, cell));
+    MLFF_TRY(read_system(reader, system, cell, &others));
     MLFF_TRY(read_options(reader, &dynamics->options, &then));
     MLFF_TRY(named_integer(reader, "step", 0, MAX_STEP, &step));
     MLFF_TRY(named_doubles(reader, "time_fs", 1, &time_fs));
@@ -403,6 +405,10 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     memcpy(system->velocities, dynamics->old_velocities, bytes);
     for (int i = 0; i < system->n_atoms; i++)
         if (is_fixed(system, i)) memset(system->velocities + 3 * (size_t)i, 0, 3 * sizeof(double));
+    // As at creation: the run that wrote the file may have moved the whole.
+    if (dynamics->options.ensemble > MLFF_LANGEVIN && (then.ensemble <= MLFF_LANGEVIN || others) &&
+        dynamics_conserves_momentum(dynamics))
+        atoms_stop_drift(system);
     dynamics->forces = dynamics->new_forces;
     dynamics->new_forces = forces;
     dynamics->step = step;
