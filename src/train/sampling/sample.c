@@ -299,15 +299,14 @@ static int64_t longest_trajectory(const sampling *s)
     return 60;
 }
 
-// Trajectories side by side: as many of each temperature and seed that none is longer than that, and that a teacher's processes are busy. How
-// many it has is not asked: that is the number of threads, on which the structures must not depend.
+// Trajectories side by side: as many of each temperature and seed that none is longer than that. The number of threads is not asked: the
+// structures must not depend on it.
 static int64_t count_trajectories(const sampling *s, int64_t n)
 {
-    enum { FEWEST = 2, FEWEST_OF_PROCESSES = 16 };
+    enum { FEWEST = 2 };
     const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures, longest = longest_trajectory(s);
-    const int64_t fewest = mlff_teacher_is_process(s->teacher->facts.name) ? FEWEST_OF_PROCESSES : FEWEST;
     int64_t wanted = least;
-    while (wanted < fewest || wanted * longest < n) wanted += least;
+    while (wanted < FEWEST || wanted * longest < n) wanted += least;
     return wanted < n ? wanted : n;
 }
 
