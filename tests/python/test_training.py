@@ -174,6 +174,9 @@ class Distilling(unittest.TestCase):
             with self.assertRaisesRegex(MlffUsageError, "steps is not a setting of distill; .*n_steps"):
                 distill(Teacher(EMT(), "emt"), [atoms], out / "new", steps=3)
             self.assertFalse((out / "new").exists())
+            self.assertIn('"systems": "seeds.extxyz"', (out / "config.json").read_text())
+            moved = out.rename(pathlib.Path(folder) / "moved.run")
+            distill(Teacher(EMT(), "emt"), [atoms], moved, "demo", device="cpu", n_threads=1, **settings)
 
     def test_from_labels(self):
         def trajectories(n):

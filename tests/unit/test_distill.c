@@ -538,6 +538,48 @@ static void test_two_systems(void **state)
     remove_run("two");
 }
 
+// From another directory and in another place: files of structures in the folder are named relative to it, others by their real path.
+static void test_elsewhere(void **state)
+{
+    (void)state;
+    const char *const water = "3\n\nO 0 0 0\nH 0.96 0 0\nH -0.24 0.93 0\n";
+    mlff_distill_config config = small_config();
+    char here[1024];
+    int passed;
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(mkdir(in_folder("away", ""), 0777), 0);
+    write_text(in_folder("away", "in.xyz"), water);
+    write_text(in_folder("out.xyz", ""), water);
+    assert_int_equal(chdir(folder), 0);
+    config.systems = "away/in.xyz,out.xyz";
+    if (run_with(&config, "away", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    char *json = content("away", "config.json"), *whole = realpath("out.xyz", NULL), wanted[1100];
+    snprintf(wanted, sizeof wanted, "\"systems\": \"in.xyz,%s\"", whole);
+    assert_non_null(strstr(json, wanted));
+    assert_int_equal(chdir(here), 0);
+    assert_int_equal(rename(in_folder("away", ""), in_folder("moved", "")), 0);
+    if (run_with(NULL, "moved", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    char given[700];
+    snprintf(given, sizeof given, "%s,%s", in_folder("moved", "in.xyz"), in_folder("out.xyz", ""));
+    config.systems = given;
+    if (run_with(&config, "moved", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    // As a run begun before: relative to the directory of its first call.
+    char *at = strstr(json, "\"in.xyz"), *before = base_alloc(strlen(json) + 16, 1, "settings");
+    assert_non_null(before);
+    sprintf(before, "%.*s\"away/in.xyz%s", (int)(at - json), json, at + strlen("\"in.xyz"));
+    write_text(in_folder("moved", "config.json"), before);
+    write_text(in_folder("moved", "made-with.json"), before);
+    if (run_with(NULL, "moved", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    config.systems = in_folder("out.xyz", "");
+    assert_refused(run_with(&config, "moved", NULL, NULL, &passed), MLFF_ERR_VALUE, "asked for is \"systems\"");
+    free(whole);
+    base_free(before);
+    base_free(json);
+    unlink(in_folder("moved", "in.xyz"));
+    unlink(in_folder("out.xyz", ""));
+    remove_run("moved");
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -675,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_exploration_goes_on),
         cmocka_unit_test(test_long_record),
         cmocka_unit_test(test_edited_settings),
+        cmocka_unit_test(test_elsewhere),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

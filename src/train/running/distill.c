@@ -10,13 +10,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/judging/verdict_kept.h"
+#include "train/sampling/samples.h"
 
 static const char *const file_names[DISTILL_N_FILES] = {[DISTILL_CONFIG] = "config.json",
                                                         [DISTILL_MADE_WITH] = "made-with.json",
@@ -158,6 +161,33 @@ done:
     return status;
 }
 
+// The run is continued from other directories, and its folder is moved: files in the folder are named relative to it, others by their
+// real paths. A path with a comma would be two names.
+static mlff_status keep_names(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    char whole[PATH_MAX], inside[PATH_MAX];
+    char *list = base_strdup(d->config.systems), *rest = list, *name;
+    if (!list) return MLFF_ERR_MEMORY;
+    if (!realpath(d->folder, inside)) MLFF_FAIL(MLFF_ERR_IO, "%s: cannot be opened: %s", d->folder, strerror(errno));
+    const size_t length = strlen(inside);
+    while ((name = strtok_r(rest, ",", &rest))) {
+        if (!samples_is_built_in(name) && realpath(name, whole)) {
+            const bool is_inside = strncmp(whole, inside, length) == 0 && whole[length] == '/';
+            char *kept = is_inside && !samples_is_built_in(whole + length + 1) ? whole + length + 1 : whole;
+            if (!strchr(kept, ',')) name = kept;
+        }
+        base_text_add(&d->system_names, "%s%s", d->system_names.length > 0 ? "," : "", name);
+    }
+    MLFF_TRY(d->system_names.status);
+    if (d->system_names.length > DISTILL_TEXT_BYTES / 2)
+        MLFF_FAIL(MLFF_ERR_LIMIT, "the names of the files of structures are too long together; join some of the files");
+    d->config.systems = d->system_names.text;
+done:
+    base_free(list);
+    return status;
+}
+
 // Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped
 // name leaves nothing behind.
 static mlff_status begin_folder(distill *d, const char *folder)
@@ -172,6 +202,7 @@ static mlff_status begin_folder(distill *d, const char *folder)
     }
     if (d->is_new) MLFF_TRY(check_is_empty(d));
     if (d->is_new && d->options.labels) MLFF_TRY(distill_labels_save(d));
+    if (d->is_new && d->config.systems) MLFF_TRY(keep_names(d));
     if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
         MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_MADE_WITH]));
     if (d->is_new) MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG])); // last: with it the run exists
@@ -224,6 +255,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *given)
                              "%s: there is no run to go on with; name the folder of one, or begin one with a teacher or labels",
                              d->path[DISTILL_CONFIG]);
         d->config = *asked;
+        d->given_systems = asked->systems;
         d->config.labels_hash = d->config.systems_hash = NULL;
         d->is_new = true;
         return distill_config_check(asked);
@@ -236,6 +268,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *given)
         status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run: asked for is %s; resume it, or give another folder",
                            d->path[DISTILL_CONFIG], difference);
     if (asked->labels && !d->options.labels) d->config.labels = asked->labels; // their files may have moved
+    d->given_systems = asked->systems;
 done:
     return status;
 }
@@ -259,17 +292,41 @@ static void warn_of_others(const mlff_samples *seeds, int64_t first, const char 
     }
 }
 
+// The file that a name in the folder's settings stands for. Runs were begun with names relative to the directory of their first call:
+// where no such file is there, the folder may have been moved with it.
+static mlff_status find_file(const distill *d, const char *name, base_text *path)
+{
+    const char *slash = strrchr(name, '/');
+    for (int k = 0; k < 3; k++) {
+        path->length = 0;
+        if (k == 1)
+            base_text_add(path, "%s", name);
+        else
+            base_text_add(path, "%s/%s", d->folder, k == 0 || !slash ? name : slash + 1);
+        if (path->status != MLFF_OK || access(path->text, F_OK) == 0) return path->status;
+    }
+    path->length = 0;
+    base_text_add(path, "%s", name);
+    return path->status;
+}
+
 // Adds what a name stands for to the seeds, and its first structure to the systems.
 static mlff_status add_seeds(distill *d, const char *name)
 {
     mlff_status status = MLFF_OK;
     const int64_t first = mlff_samples_size(d->seeds);
     const char *origin;
+    base_text path = {0};
+    if (!d->given_systems && !samples_is_built_in(name)) {
+        MLFF_TRY(find_file(d, name, &path));
+        name = path.text;
+    }
     MLFF_TRY(mlff_samples_add_named(d->seeds, d->teacher, name, d->config.n_atoms, d->config.seed));
     const mlff_system *system = mlff_samples_get(d->seeds, first, &origin);
     MLFF_TRY(mlff_samples_add(d->systems, system, origin));
     warn_of_others(d->seeds, first, name);
 done:
+    base_text_free(&path);
     return status;
 }
 
@@ -302,7 +359,7 @@ static mlff_status check_seeds(distill *d)
         return mlff_fail(
             MLFF_ERR_VALUE,
             "%s: the structures are not those that the run in %s began with; restore the file, or give another folder",
-            d->config.systems, d->folder);
+            d->given_systems ? d->given_systems : d->config.systems, d->folder);
     if (d->is_new) d->config.systems_hash = d->systems_hash;
     return MLFF_OK;
 }
@@ -311,13 +368,14 @@ static mlff_status check_seeds(distill *d)
 static mlff_status make_seeds(distill *d)
 {
     mlff_status status = MLFF_OK;
-    char *list = base_strdup(d->config.systems), *rest = list, *name;
+    const char *names = d->given_systems ? d->given_systems : d->config.systems;
+    char *list = base_strdup(names), *rest = list, *name;
     if (!list) return MLFF_ERR_MEMORY;
     MLFF_TRY(mlff_samples_create(&d->seeds));
     MLFF_TRY(mlff_samples_create(&d->systems));
     while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(add_seeds(d, name));
     if (mlff_samples_size(d->seeds) == 0)
-        MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no system; give built-in systems or files of structures", d->config.systems);
+        MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no system; give built-in systems or files of structures", names);
     if (mlff_samples_size(d->systems) > VERDICT_MAX_SYSTEMS)
         MLFF_FAIL(MLFF_ERR_LIMIT,
                   "%" PRId64 " systems are more than the %d that a verdict judges; put some into one file of seeds",
@@ -455,6 +513,7 @@ void distill_release(distill *d)
     mlff_samples_destroy(d->seeds);
     mlff_samples_destroy(d->systems);
     mlff_dataset_destroy(d->labelled);
+    base_text_free(&d->system_names);
     base_text_free(&d->labels);
     base_text_free(&d->labels_hash);
     distill_data_free(&d->data);

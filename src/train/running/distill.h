@@ -47,6 +47,8 @@ typedef struct distill {
     bool is_new;                         /* the folder holds no configuration yet */
     bool is_late;                        /* the folder was empty, and then another process began a run there */
     mlff_teacher *teacher, *own_teacher; /* own: opened here; NULL of a run from labels without one */
+    const char *given_systems;           /* the caller's names, relative to the working directory; NULL: the folder's */
+    base_text system_names;              /* those that a new run keeps */
     char systems_hash[SHA256_TEXT_BYTES];
     mlff_samples *seeds;    /* every structure of the systems; NULL of a run from labels */
     mlff_samples *systems;  /* what the dynamics of the verdict begin with: the first structure of each system, named by its

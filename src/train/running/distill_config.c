@@ -332,12 +332,21 @@ done:
 
 // ---- a run's settings and those that are asked for -------------------------------------------------------------------------
 
-// Labels are told by their hash, wherever their files are; what is asked for has none before they are read.
+static int count_names(const char *list)
+{
+    int n = list != NULL;
+    for (; list && (list = strchr(list, ',')); list++) n++;
+    return n;
+}
+
+// Labels and structures are told by their hashes, wherever their files are; what is asked for has none before they are read.
 static bool is_compared(const struct field *field, const mlff_distill_config *asked, const mlff_distill_config *made,
                         bool files_alone)
 {
     if (field->use == VERDICT) return !files_alone;
     if (field->offset == offsetof(mlff_distill_config, labels)) return !asked->labels != !made->labels;
+    if (field->offset == offsetof(mlff_distill_config, systems) && made->systems_hash)
+        return count_names(asked->systems) != count_names(made->systems);
     if (field->offset == offsetof(mlff_distill_config, systems_hash)) return false; // compared with the structures themselves
     return field->offset != offsetof(mlff_distill_config, labels_hash) || files_alone;
 }

@@ -108,8 +108,7 @@ mlff_status mlff_samples_read(mlff_samples *samples, const char *path)
     return status;
 }
 
-// Also a word that is neither: it is more likely a system than a file without a suffix.
-static bool is_builder(const char *name)
+bool samples_is_built_in(const char *name)
 {
     int n;
     const mlff_builder_info *builders = mlff_builders(&n);
@@ -125,7 +124,7 @@ mlff_status mlff_samples_add_named(mlff_samples *samples, const mlff_teacher *te
     mlff_system *system = NULL;
     const char *slash = strrchr(name, '/');
     const size_t first = samples->n;
-    if (is_builder(name)) {
+    if (samples_is_built_in(name)) {
         MLFF_TRY(mlff_system_build(name, n_atoms, seed, &system));
         if (teacher && teacher->facts.of_charges) {
             system->charge = 0;

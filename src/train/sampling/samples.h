@@ -27,6 +27,10 @@ mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char 
 /* Removes the samples from index n on. */
 void samples_truncate(mlff_samples *samples, size_t n);
 
+/* Whether mlff_samples_add_named takes a name for that of a built-in system: also a word that is neither, which is more likely a system
+ * than a file without a suffix. */
+bool samples_is_built_in(const char *name);
+
 /* The seed of one structure's own random numbers. Of sums of both, structures of neighboring seeds would have the same ones. */
 uint64_t sample_seed(uint64_t seed, uint64_t stream);
 /* A copy whose atoms are displaced independently (mlff_system_perturb). Fails with MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
