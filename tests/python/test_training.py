@@ -177,6 +177,9 @@ class Distilling(unittest.TestCase):
             self.assertIn('"systems": "seeds.extxyz"', (out / "config.json").read_text())
             moved = out.rename(pathlib.Path(folder) / "moved.run")
             distill(Teacher(EMT(), "emt"), [atoms], moved, "demo", device="cpu", n_threads=1, **settings)
+            with self.assertRaisesRegex(MlffUsageError, "this folder has one in its name; give another folder"):
+                distill(Teacher(EMT(), "emt"), [atoms], pathlib.Path(folder) / "a,b", "demo", device="cpu", n_threads=1, **settings)
+            self.assertFalse((pathlib.Path(folder) / "a,b").exists())
 
     def test_from_labels(self):
         def trajectories(n):

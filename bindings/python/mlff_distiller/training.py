@@ -304,6 +304,8 @@ def _name_seeds(folder: pathlib.Path, seeds: Any) -> bytes:
     from ase.io import write
 
     text, path = io.StringIO(), folder / "seeds.extxyz"
+    if "," in os.fspath(path):
+        raise MlffUsageError(f"{folder}: names of systems are separated by commas, and this folder has one in its name; give another folder")
     write(text, [atoms.copy() for atoms in seeds], format="extxyz")
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
