@@ -602,6 +602,9 @@ static void test_refuses(void **state)
     config.learning_rate = 2; // which config.json would not be read with
     assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "learning_rate is 2; it must be");
     config = small_config();
+    config.seed = (UINT64_C(1) << 53) + 1; // which JSON would round
+    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "from 0 to 9007199254740992");
+    config = small_config();
     config.optimizer = "soap";
     config.systems = "unobtainium";
     assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "there are silicon");

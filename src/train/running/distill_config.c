@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // distill_config.c: settings of a distillation, their presets and their JSON.
 #include <cjson/cJSON.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include "distill.h"
 #include "mlff_distill.h"
 #include "train/fitting/train_record.h"
+
+#define MOST_SEED (UINT64_C(1) << 53) // above, numbers of JSON are no longer each integer
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
 enum use { FILES, VERDICT }; // the files of a run are made with it, or only its verdict, which is measured each time
@@ -34,7 +37,7 @@ static const struct field {
     FIELD(labels, TEXT, 0, 0),
     FIELD(labels_hash, TEXT, 0, 0),
     FIELD(n_atoms, INTEGER, 0, 1e7),
-    FIELD(seed, SEED, 0, 9007199254740992.0),
+    FIELD(seed, SEED, 0, (double)MOST_SEED),
     FIELD(n_structures, INTEGER, 0, 1e9),
     FIELD(lowest_kelvin, NUMBER, 1, 1e5),
     FIELD(highest_kelvin, NUMBER, 1, 1e5),
@@ -163,6 +166,8 @@ static double value_of(const mlff_distill_config *config, const struct field *fi
 // config.json with other values would not be read, and a committee has no room for more students.
 static mlff_status check_ranges(const mlff_distill_config *c)
 {
+    if (c->seed > MOST_SEED)
+        return mlff_fail(MLFF_ERR_USAGE, "seed is %" PRIu64 "; it must be an integer from 0 to %" PRIu64, c->seed, MOST_SEED);
     for (int k = 0; k < N_FIELDS; k++) {
         const struct field *field = &fields[k];
         if (field->kind == TEXT) continue;
