@@ -188,7 +188,7 @@ class Sampling(unittest.TestCase):
             Teacher(EMT()).compute([atoms])
         with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "at all 1"):
             label(EMT(), [atoms], scratch("moments.labels"))
-        with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "any of the seeds"):
+        with self.assertWarnsRegex(MlffWarning, told), self.assertRaisesRegex(MlffError, "no seed is left"):
             distill(EMT(), [atoms], scratch("moments.run"), preset="demo")
 
     def test_charges_of_atoms_make_an_ion(self):

@@ -505,6 +505,26 @@ static void test_without_modes(void **state)
     mlff_system_destroy(s.rest);
 }
 
+// Where no seed is left after relaxation, the message has what the teacher said.
+static void test_lost_seeds(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol"};
+    stopping s = {.rest = molecule("ethanol"), .n_fail = 1};
+    mlff_teacher *teacher;
+    mlff_samples *seeds = seeds_of(names, 1), *samples;
+    mlff_sample_options options = mlff_sample_options_default();
+    assert_ok(mlff_teacher_create("springs", fails_once, &s, &teacher));
+    assert_ok(mlff_samples_create(&samples));
+    mlff_warning_handler_set(keep_warning, NULL);
+    assert_refused(mlff_sample(teacher, seeds, &options, samples), MLFF_ERR_VALUE, "at the first: no convergence");
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_samples_destroy(samples);
+    mlff_samples_destroy(seeds);
+    mlff_teacher_destroy(teacher);
+    mlff_system_destroy(s.rest);
+}
+
 // The part that displacements of two samples from the seed have in common: their correlation.
 static double correlation(const mlff_system *a, const mlff_system *b, const mlff_system *seed)
 {
@@ -672,6 +692,7 @@ int main(void)
                                        cmocka_unit_test(test_all_rejected),
                                        cmocka_unit_test(test_stopped),
                                        cmocka_unit_test(test_without_modes),
+                                       cmocka_unit_test(test_lost_seeds),
                                        cmocka_unit_test(test_neighboring_seeds),
                                        cmocka_unit_test(test_several_systems),
                                        cmocka_unit_test(test_explore),

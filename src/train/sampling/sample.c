@@ -176,10 +176,12 @@ static mlff_status relax_seeds(sampling *s, const mlff_samples *seeds)
         copy->group = s->next_group++;
         MLFF_TRY(samples_take(s->seeds, copy, "seed"));
     }
-    if (n_lost > 0)
-        base_warn("left out %" PRId64 " of %zu seed%s, which the teacher cannot compute", n_lost, seeds->n,
-                  base_plural((int64_t)seeds->n));
-    if (s->seeds->n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the teacher cannot compute any of the seeds; mlff label tells why of each");
+    if (n_lost > 0 && s->seeds->n > 0)
+        base_warn("left out %" PRId64 " of %zu seed%s, at which the teacher failed while they were relaxed: %s", n_lost, seeds->n,
+                  base_plural((int64_t)seeds->n), w.problem);
+    if (s->seeds->n == 0)
+        MLFF_FAIL(MLFF_ERR_VALUE, "no seed is left: the teacher failed at each while they were relaxed; at the first: %s",
+                  w.problem);
 done:
     walkers_free(&w);
     return status;

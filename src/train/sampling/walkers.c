@@ -74,6 +74,8 @@ mlff_status walkers_forces(walkers *w)
             one->energy = label->energy;
             one->deviation = label->force_deviation;
             memcpy(one->forces, label->forces, 3 * (size_t)one->system->n_atoms * sizeof(double));
+        } else if (!w->problem[0]) {
+            snprintf(w->problem, sizeof w->problem, "%s", label->problem);
         }
         mlff_label_clear(label);
     }

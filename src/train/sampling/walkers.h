@@ -27,6 +27,7 @@ typedef struct walkers {
     void *context;
     const mlff_system **systems; /* [n] and labels [n]: scratch of a call */
     mlff_label *labels;
+    char problem[200]; /* why the teacher could not compute the first structure that it could not; "" */
 } walkers;
 
 /* A walker that begins with a copy of the system. */
