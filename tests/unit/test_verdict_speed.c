@@ -171,12 +171,14 @@ typedef struct keeping {
     mlff_system *last;
     int n_kept;
     bool fails; // at structures that are far from the rest
+    int left;   // calls until one that fails whatever the structure
 } keeping;
 
 static mlff_status keep_last(void *context, const mlff_system *system, double *energy, double *forces)
 {
     keeping *k = context;
     if (k->fails && fabs(system->positions[3] - k->rest->positions[3]) > 1e-6) return mlff_fail(MLFF_ERR_CALLBACK, "too far");
+    if (k->left > 0 && --k->left == 0) return mlff_fail(MLFF_ERR_CALLBACK, "no convergence");
     const size_t size = 3 * sizeof(double) * (size_t)system->n_atoms;
     if (k->last && memcmp(k->last->positions, system->positions, size) == 0) k->n_kept++;
     mlff_system_destroy(k->last);
@@ -213,6 +215,14 @@ static void test_speed_without_kept_results(void **state)
     assert_true(find_bar(verdict, "speed")->state != MLFF_BAR_NOT_MEASURED);
     assert_bar(verdict, "speed.batch", MLFF_BAR_NOT_MEASURED);
     assert_string_equal(find_bar(verdict, "speed.batch")->text, "32 structures of 3 atoms a call: too far");
+    mlff_verdict_destroy(verdict);
+    // One that fails once is timed without that call.
+    kept.fails = false;
+    kept.left = 100;
+    assert_ok(mlff_verdict_create(student, &field, test, start, &options, &verdict));
+    assert_int_equal(kept.left, 0);
+    assert_true(isfinite(find_bar(verdict, "speed")->value));
+    assert_non_null(strstr(find_bar(verdict, "speed")->text, "; without 1 call at which the teacher failed"));
     mlff_verdict_destroy(verdict);
     mlff_system_destroy(kept.last);
     mlff_dataset_destroy(test);
