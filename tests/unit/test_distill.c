@@ -614,6 +614,13 @@ static void test_refuses(void **state)
     options.n_threads = 1;
     assert_refused(mlff_distill(NULL, in_folder("whole", ""), &options, &passed), MLFF_ERR_VALUE, "teacher");
     mlff_teacher_destroy(other);
+    options.teacher = NULL; // the folder has no more than its name
+    assert_refused(mlff_distill(NULL, in_folder("whole", ""), &options, &passed), MLFF_ERR_UNSUPPORTED,
+                   "it may be a calculator of Python, which only Python calls: there distill(...)");
+    config = small_config();
+    config.teacher = "ase:ase.calculators.emt.EMT";
+    assert_refused(mlff_distill(&config, in_folder("nowhere", ""), &options, &passed), MLFF_ERR_UNSUPPORTED,
+                   "is a calculator of Python");
     assert_refused(mlff_distill_preset("fast", &config), MLFF_ERR_USAGE, "thorough");
     remove_run("whole");
 }

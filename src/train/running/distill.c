@@ -391,6 +391,21 @@ done:
     return status;
 }
 
+// A calculator has a name, by which it cannot be opened: "ase:MODULE.CLASS", or the caller's word.
+static mlff_status open_named(distill *d, const mlff_teacher_options *options)
+{
+    const char *name = d->config.teacher;
+    const bool is_ase = strncmp(name, "ase:", 4) == 0;
+    const mlff_status status = is_ase ? MLFF_ERR_IO : mlff_teacher_open(name, options, &d->own_teacher);
+    if (is_ase || (status == MLFF_ERR_IO && !d->is_new && !strpbrk(name, "./")))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "teacher %s: %s a calculator of Python, which only Python calls: there distill(...) of "
+                         "mlff_distiller.training, with the same arguments and out=\"%s\", %s",
+                         name, is_ase ? "is" : "no model has this name; it may be", d->folder,
+                         d->is_new ? "begins the run" : "continues the run");
+    return status;
+}
+
 static mlff_status open_teacher(distill *d)
 {
     mlff_status status = MLFF_OK;
@@ -400,7 +415,7 @@ static mlff_status open_teacher(distill *d)
     if (!d->teacher) {
         options.device = d->options.device;
         options.n_threads = d->options.n_threads;
-        MLFF_TRY(mlff_teacher_open(d->config.teacher, &options, &d->own_teacher));
+        MLFF_TRY(open_named(d, &options));
         d->teacher = d->own_teacher;
     }
     mlff_teacher_info_get(d->teacher, &info);
