@@ -7,7 +7,7 @@
 #include "train/running/distill.h"
 #include "unit/distill_runs.h"
 
-enum { MOLECULES = 1, CELLS = 2, SOME_ENERGIES = 4, NO_FORCES = 8, NO_GROUPS = 16, ONE_ALUMINUM = 32 };
+enum { MOLECULES = 1, CELLS = 2, SOME_ENERGIES = 4, NO_FORCES = 8, NO_GROUPS = 16, ONE_ALUMINUM = 32, KILOJOULES = 64 };
 enum { GROUP = 10 }; // frames of a trajectory
 
 // The file of labels of most tests; in_folder's texts are used again.
@@ -33,6 +33,8 @@ static void write_labels(const char *path, int n, uint64_t seed, int kind)
                                     0.1 * (base_random_uniform(seed, (uint64_t)k, 10 + (uint64_t)c) - 0.5);
         system->group = kind & NO_GROUPS ? -1 : k / GROUP;
         assert_ok(log_springs(rest, system, &energy, forces));
+        if (kind & KILOJOULES) energy *= 96.4853;
+        for (int c = 0; c < 9 && kind & KILOJOULES; c++) forces[c] *= 96.4853;
         static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
         for (int v = 0; v < 6; v++)
             for (int i = 0; i < 3; i++) stress[v] -= forces[3 * i + voigt[v][0]] * system->positions[3 * i + voigt[v][1]] / 1000;
@@ -489,6 +491,8 @@ static void test_refuses(void **state)
                    "49 labelled structures; training, validation and test");
     write_labels(file, 60, 6, NO_FORCES);
     assert_refused(run_with(&config, "nowhere", NULL, NULL), MLFF_ERR_VALUE, "no structure has forces");
+    write_labels(file, 60, 6, KILOJOULES);
+    assert_refused(run_with(&config, "nowhere", NULL, NULL), MLFF_ERR_VALUE, "are energies in eV and forces in eV/Å");
     write_labels(file, 60, 6, 0);
     wrong = config;
     wrong.systems = "h2o";

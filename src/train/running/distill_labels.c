@@ -267,12 +267,22 @@ done:
 
 // ---- what trains, validates and tests
 
-// Elements that training lacks, and forces that the test lacks.
+// Structures with forces of at most `most`, eV/Å.
+static size_t count_forces(const mlff_dataset *dataset, double most)
+{
+    size_t n = 0;
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const mlff_system *system = dataset->frames[f].system;
+        n += system->label_forces && verdict_largest_force(system) <= most;
+    }
+    return n;
+}
+
+// Elements that training lacks, and forces that the test lacks: of single strained structures, or of other units.
 static mlff_status check_parts(const distill *d)
 {
     const mlff_dataset *held_out[2] = {d->data.test, d->data.validation};
     bool trained[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
-    int64_t n_forces = 0;
     dataset_find_elements(d->data.train, trained);
     for (int part = 0; part < 2; part++) {
         bool present[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
@@ -285,17 +295,19 @@ static mlff_status check_parts(const distill *d)
                     "group alone; add structures, or give trajectories of their own numbers (group=N)",
                     d->config.labels, mlff_element_symbol(z));
     }
-    for (size_t f = 0; f < d->data.test->n_frames; f++) {
-        const mlff_system *system = d->data.test->frames[f].system;
-        n_forces += system->label_forces && verdict_largest_force(system) <= VERDICT_STRAINED;
-    }
-    if (n_forces == 0)
+    if (count_forces(d->data.test, VERDICT_STRAINED) > 0) return MLFF_OK;
+    const size_t n = count_forces(d->data.train, INFINITY), n_judging = count_forces(d->data.train, VERDICT_STRAINED);
+    if (2 * n_judging < n && count_forces(d->data.test, INFINITY) > 0)
         return mlff_fail(
             MLFF_ERR_VALUE,
-            "%s: none of the %zu structure%s held out for the test has forces of at most %g eV/Å, by which a student is "
-            "judged; add structures with forces, or give another seed",
-            d->config.labels, d->data.test->n_frames, base_plural((int64_t)d->data.test->n_frames), VERDICT_STRAINED);
-    return MLFF_OK;
+            "%s: %zu of %zu structures with forces for training and none of the %zu held out for the test have forces of at most "
+            "%g eV/Å, by which a student is judged; are energies in eV and forces in eV/Å (1 kcal/mol is 0.0433641 "
+            "eV, 1 kJ/mol 0.0103643 eV)?",
+            d->config.labels, n_judging, n, d->data.test->n_frames, VERDICT_STRAINED);
+    return mlff_fail(MLFF_ERR_VALUE,
+                     "%s: none of the %zu structure%s held out for the test has forces of at most %g eV/Å, by which a student is "
+                     "judged; add structures with forces, or give another seed",
+                     d->config.labels, d->data.test->n_frames, base_plural((int64_t)d->data.test->n_frames), VERDICT_STRAINED);
 }
 
 // Hydrogen is bonded in what a student is trained on: where it seldom is, positions are in other units, as in Bohr.
