@@ -180,6 +180,9 @@ class Distilling(unittest.TestCase):
             with self.assertRaisesRegex(MlffUsageError, "this folder has one in its name; give another folder"):
                 distill(Teacher(EMT(), "emt"), [atoms], pathlib.Path(folder) / "a,b", "demo", device="cpu", n_threads=1, **settings)
             self.assertFalse((pathlib.Path(folder) / "a,b").exists())
+            with self.assertRaisesRegex(MlffUsageError, "seed is"):
+                distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", n_threads=1, seed=2**53 + 1, **settings)
+            self.assertFalse(out.exists())
 
     def test_from_labels(self):
         def trajectories(n):

@@ -21,7 +21,7 @@ import json
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import byref, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -315,6 +315,21 @@ def _name_seeds(folder: pathlib.Path, seeds: Any) -> bytes:
     return lib.path_bytes(path)
 
 
+@contextlib.contextmanager
+def _without_leftovers(folder: pathlib.Path) -> Iterator[None]:
+    """Removes what `_name_seeds` wrote for a run that then did not begin, as by a mistyped setting."""
+    path, was_folder = folder / "seeds.extxyz", folder.exists()
+    was_file = path.exists()
+    try:
+        yield
+    finally:
+        if not was_file and not (folder / "config.json").exists():
+            path.unlink(missing_ok=True)
+            if not was_folder:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
 def _name_labels(labels: Any) -> tuple[bytes, Dataset | None]:
     """The names of files of labels, and the Dataset that stands for those that C does not read."""
     if isinstance(labels, Dataset):
@@ -377,13 +392,14 @@ def distill(
         if not isinstance(seeds, (str, os.PathLike)):
             seeds = list(each_atoms(seeds))
             warn_of_moments(chosen, any(map(has_moments, seeds)))
-        asked.systems = _name_seeds(folder, seeds)
     options = lib.core.mlff_distill_options_default()
     options.device, options.n_threads = parse_device(device).struct, n_threads
     options.teacher = None if chosen is None else chosen._handle
     options.labels = None if data is None else data._handle
     passed = c_int()
-    with contextlib.nullcontext() if chosen is None else chosen._lock, Interrupts() as interrupts:
+    with contextlib.nullcontext() if chosen is None else chosen._lock, _without_leftovers(folder), Interrupts() as interrupts:
+        if seeds is not None:
+            asked.systems = _name_seeds(folder, seeds)
 
         def tell(context: Any, address: int) -> int:
             row = s.mlff_distill_progress.from_address(address)
