@@ -101,7 +101,9 @@ MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index
 
 /* Splits by group (mlff_system's `group`: frames of one trajectory), never by frame, since neighbors in time are near copies:
  * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures, and of those of each config_type, and become *validation_out; the
- * rest becomes *training_out. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
+ * rest becomes *training_out. Of structures of one composition and config_type one group at least is in training, if there are two. Where
+ * those of some compositions are held back, as "md" of "md 300 K", so is a group of each other composition that has two, unless the part became more than twice
+ * the fraction. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
  * alone. The last group of an element stays in training, if any other can be held back. Both are copies. Fails with
  * MLFF_ERR_USAGE for another fraction, fewer than two structures or one Hessian probe alone, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uint64_t seed, mlff_dataset **training_out,

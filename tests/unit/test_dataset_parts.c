@@ -45,11 +45,11 @@ static void test_split_keeps_elements(void **state)
     }
 }
 
-// Adds n structures as group `group` of this type, whose energy is the group.
-static void add_group(mlff_dataset *data, int n, int group, const char *type)
+// Adds n molecules as group `group` of this type, whose energy is the group.
+static void add_molecules(mlff_dataset *data, const char *name, int n, int group, const char *type)
 {
     for (int k = 0; k < n; k++) {
-        mlff_system *system = molecule("h2o");
+        mlff_system *system = molecule(name);
         system->label_energy = group;
         system->group = group;
         snprintf(system->config_type, sizeof system->config_type, "%s", type);
@@ -68,8 +68,8 @@ static void test_split_by_type(void **state)
         int n[3] = {0}, n_others = 0;
         assert_ok(mlff_dataset_create(&typed));
         assert_ok(mlff_dataset_create(&plain));
-        for (int g = 0; g < 24; g++) add_group(typed, 30, g, types[g % 3]);
-        for (int g = 24; g < 624; g++) add_group(typed, 1, g, "modes 300 K");
+        for (int g = 0; g < 24; g++) add_molecules(typed, "h2o", 30, g, types[g % 3]);
+        for (int g = 24; g < 624; g++) add_molecules(typed, "h2o", 1, g, "modes 300 K");
         assert_ok(mlff_dataset_split(typed, 0.1, seed, &parts[0], &parts[1]));
         for (size_t f = 0; f < parts[1]->n_frames; f++) {
             const int group = (int)parts[1]->frames[f].system->group;
@@ -81,12 +81,61 @@ static void test_split_by_type(void **state)
         if (!(n[0] == 30 && n[1] == 30 && n[2] <= 30)) fail_msg("%d, %d and %d of 240 each", n[0], n[1], n[2]);
         assert_true(n_others >= 40 && n[0] + n[1] + n[2] + n_others >= 131 && parts[1]->n_frames <= 133);
         for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]);
-        for (int g = 0; g < 9; g++) add_group(plain, g < 8 ? 50 : 1, g, "");
+        for (int g = 0; g < 9; g++) add_molecules(plain, "h2o", g < 8 ? 50 : 1, g, "");
         assert_ok(mlff_dataset_split(plain, 0.1, seed, &parts[0], &parts[1]));
         assert_true(parts[1]->n_frames >= 50 && parts[1]->n_frames <= 51);
         for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]);
         mlff_dataset_destroy(typed);
         mlff_dataset_destroy(plain);
+    }
+}
+
+// Frames of dynamics of each molecule, which has this number of atoms.
+static void count_dynamics(const mlff_dataset *data, const int n_atoms[3], int n[3])
+{
+    for (int m = 0; m < 3; m++) n[m] = 0;
+    for (size_t f = 0; f < data->n_frames; f++)
+        for (int m = 0; m < 3; m++) {
+            const mlff_system *system = data->frames[f].system;
+            n[m] += system->n_atoms == n_atoms[m] && strncmp(system->config_type, "md ", 3) == 0;
+        }
+}
+
+// Of three molecules with three trajectories each, of which one's are short, each is in each part. Of many with two each, a tenth is.
+static void test_split_by_composition(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"md 1000 K", "md 300 K", "md 548 K"}, *const names[] = {"ethanol", "h2o", "methane"};
+    static const int lengths[3] = {45, 3, 30}, n_atoms[3] = {9, 3, 5};
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        mlff_dataset *few, *many, *parts[2], *rest[2];
+        int n[3], held_out[3];
+        assert_ok(mlff_dataset_create(&few));
+        assert_ok(mlff_dataset_create(&many));
+        for (int g = 0; g < 9; g++) add_molecules(few, names[g / 3], lengths[g / 3], g, types[g % 3]);
+        for (int g = 9; g < 759; g++) add_molecules(few, names[g % 3], 1, g, "modes 300 K");
+        assert_ok(mlff_dataset_split(few, 0.1, seed, &parts[0], &parts[1]));
+        assert_ok(mlff_dataset_split(parts[0], 0.1, seed + 1, &rest[0], &rest[1]));
+        count_dynamics(parts[1], n_atoms, n);
+        for (int m = 0; m < 3; m++) assert_int_equal(n[m], lengths[m]);
+        count_dynamics(rest[0], n_atoms, n);
+        count_dynamics(rest[1], n_atoms, held_out);
+        for (int m = 0; m < 3; m++) assert_true(n[m] == lengths[m] && held_out[m] == lengths[m]);
+        assert_true(mlff_dataset_size(parts[1]) < 2 * 99);
+        for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]), mlff_dataset_destroy(rest[p]);
+        for (int g = 0; g < 200; g++) {
+            mlff_system *system = molecule("methane");
+            system->species[0] = 1 + g / 2 % 50;
+            system->species[1] = 1 + g / 100;
+            system->group = system->label_energy = g;
+            for (int k = 0; k < 4; k++) assert_ok(mlff_dataset_add(many, system, NULL));
+            mlff_system_destroy(system);
+        }
+        assert_ok(mlff_dataset_split(many, 0.1, seed, &parts[0], &parts[1]));
+        assert_int_equal(mlff_dataset_size(parts[1]), 80);
+        for (int p = 0; p < 2; p++) mlff_dataset_destroy(parts[p]);
+        mlff_dataset_destroy(few);
+        mlff_dataset_destroy(many);
     }
 }
 
@@ -251,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_keeps_elements),
                                        cmocka_unit_test(test_split_by_type),
+                                       cmocka_unit_test(test_split_by_composition),
                                        cmocka_unit_test(test_split_keeps_atoms),
                                        cmocka_unit_test(test_choice),
                                        cmocka_unit_test(test_outliers),

@@ -622,6 +622,13 @@ static void test_refuses(void **state)
     assert_refused(mlff_distill(&config, in_folder("nowhere", ""), &options, &passed), MLFF_ERR_UNSUPPORTED,
                    "is a calculator of Python");
     assert_refused(mlff_distill_preset("fast", &config), MLFF_ERR_USAGE, "thorough");
+    mlff_model *student = NULL; // of a version that held out others
+    assert_ok(mlff_model_load(in_folder("whole", "student.safetensors"), &student));
+    assert_ok(mlff_model_note(student, "data_hash", "0"));
+    assert_ok(mlff_model_save(student, in_folder("whole", "student.safetensors")));
+    mlff_model_destroy(student);
+    config = small_config();
+    assert_refused(run_with(&config, "whole", NULL, NULL, &passed), MLFF_ERR_VALUE, "other training structures");
     remove_run("whole");
 }
 

@@ -487,6 +487,46 @@ static void test_systems(void **state)
     mlff_samples_destroy(systems);
 }
 
+static void take_systems(void *context, const char *text)
+{
+    if (strstr(text, "the test has none of")) snprintf(context, 200, "%s", text);
+}
+
+// Of two systems the test has dynamics of one: the other is named. Where there are none of either, nothing is told.
+static void test_systems_without_dynamics(void **state)
+{
+    (void)state;
+    mlff_verdict_options options = met_limits();
+    mlff_samples *systems = NULL;
+    mlff_system *pair = NULL;
+    assert_ok(mlff_system_create(2, &pair));
+    pair->species[0] = 8, pair->species[1] = 1, pair->positions[3] = 0.97;
+    assert_ok(mlff_samples_create(&systems));
+    assert_ok(mlff_samples_add_named(systems, NULL, "h2o", 0, 1));
+    assert_ok(mlff_samples_add(systems, pair, "hydroxyl"));
+    options.systems = systems;
+    for (int of_dynamics = 0; of_dynamics < 2; of_dynamics++) {
+        char told[200] = "";
+        mlff_dataset *some = NULL;
+        assert_ok(mlff_dataset_create(&some));
+        for (int64_t k = 0; k < mlff_dataset_size(test); k++) {
+            mlff_system *system = NULL;
+            assert_ok(mlff_dataset_get(test, k, &system));
+            snprintf(system->config_type, sizeof system->config_type, "%s", of_dynamics ? "md 300 K" : "rattle");
+            const mlff_labels labels = {.energy = system->label_energy, .forces = system->label_forces, .weight = 1};
+            assert_ok(mlff_dataset_add(some, system, &labels));
+            mlff_system_destroy(system);
+        }
+        mlff_warning_handler_set(take_systems, told);
+        mlff_verdict_destroy(judge(student, NULL, some, &options));
+        mlff_warning_handler_set(NULL, NULL);
+        assert_true(of_dynamics ? strstr(told, "none of hydroxyl:") != NULL : told[0] == 0);
+        mlff_dataset_destroy(some);
+    }
+    mlff_system_destroy(pair);
+    mlff_samples_destroy(systems);
+}
+
 // The interval of the slope decides: a limit far above it, one that a run of 0.2 ps cannot tell from it but a longer one can, and one that
 // no run of four times the length can tell from a slope of nearly 0.
 static void test_length_of_a_run(void **state)
@@ -514,13 +554,21 @@ static void test_length_of_a_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_its_own_teacher),   cmocka_unit_test(test_a_stiffer_teacher),
-        cmocka_unit_test(test_short_comparisons), cmocka_unit_test(test_probes),
-        cmocka_unit_test(test_no_teacher),        cmocka_unit_test(test_fixed_atoms),
-        cmocka_unit_test(test_shifted_labels),    cmocka_unit_test(test_random_weights),
-        cmocka_unit_test(test_baseline),          cmocka_unit_test(test_systems),
-        cmocka_unit_test(test_length_of_a_run),   cmocka_unit_test(test_compositions),
-        cmocka_unit_test(test_few_structures),    cmocka_unit_test(test_dynamics_alone),
+        cmocka_unit_test(test_its_own_teacher),
+        cmocka_unit_test(test_a_stiffer_teacher),
+        cmocka_unit_test(test_short_comparisons),
+        cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_no_teacher),
+        cmocka_unit_test(test_fixed_atoms),
+        cmocka_unit_test(test_shifted_labels),
+        cmocka_unit_test(test_random_weights),
+        cmocka_unit_test(test_baseline),
+        cmocka_unit_test(test_systems),
+        cmocka_unit_test(test_systems_without_dynamics),
+        cmocka_unit_test(test_length_of_a_run),
+        cmocka_unit_test(test_compositions),
+        cmocka_unit_test(test_few_structures),
+        cmocka_unit_test(test_dynamics_alone),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "composition.h"
 #include "dataset.h"
 
 enum { N_RUNS = 50, STREAM_SPLIT = 0x73706c74, STREAM_CHOOSE = 0x63686f6f };
@@ -17,13 +18,30 @@ typedef struct place {
 // A group of structures and its rank in a random order.
 typedef struct split_group {
     int64_t key;
-    const char *type; // config_type of its first structure
+    const char *type;                         // config_type of its first structure
+    char composition[COMPOSITION_NAME_BYTES]; // of that structure
+    size_t kind, family;
     double rank;
     size_t n_frames;
     bool validation;
+    bool missing;         // in validation its family has none yet
     bool is_atom;         // a structure of one atom
     uint64_t elements[2]; // bit z: it has atoms of this element
 } split_group;
+
+// Groups of one kind (composition and type), or of one family (composition and the type's first word: "md" of "md 300 K").
+typedef struct split_count {
+    size_t n_groups, n_held;
+} split_count;
+
+typedef struct split_state {
+    split_group *groups; // [n_groups]
+    size_t n_groups;
+    split_count *kinds, *families;                  // [n_groups] at most
+    size_t n_groups_of[MLFF_MAX_ATOMIC_NUMBER + 1]; // with this element, not held back
+    size_t n_frames, taken;
+    double fraction;
+} split_state;
 
 static int compare_places(const void *a, const void *b)
 {
@@ -43,6 +61,25 @@ static int compare_types(const void *a, const void *b)
     const split_group *x = a, *y = b;
     const int order = strcmp(x->type, y->type);
     return order != 0 ? order : compare_ranks(a, b);
+}
+
+static int compare_words(const split_group *a, const split_group *b)
+{
+    const size_t length_a = strcspn(a->type, " "), length_b = strcspn(b->type, " ");
+    const int order = memcmp(a->type, b->type, length_a < length_b ? length_a : length_b);
+    return order != 0 ? order : (length_a > length_b) - (length_a < length_b);
+}
+
+static int compare_families(const split_group *a, const split_group *b)
+{
+    const int order = compare_words(a, b);
+    return order != 0 ? order : strcmp(a->composition, b->composition);
+}
+
+static int compare_kinds(const void *a, const void *b)
+{
+    const int order = compare_families(a, b);
+    return order != 0 ? order : compare_types(a, b);
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -74,39 +111,109 @@ static bool has_element(const split_group *group, int z)
     return group->elements[z / 64] >> z % 64 & 1;
 }
 
-// Has every element of this group another one, of which `n_groups_of` are not held back? A model learns nothing of an element without, nor
-// from other structures of the energy of an atom alone.
-static bool may_leave(const split_group *group, const size_t *n_groups_of)
+static void count_kinds(split_state *split)
 {
-    if (group->is_atom) return false;
+    split_group *groups = split->groups;
+    size_t kind = 0, family = 0;
+    qsort(groups, split->n_groups, sizeof *groups, compare_kinds);
+    for (size_t g = 0; g < split->n_groups; g++) {
+        const bool is_other = g > 0 && compare_families(&groups[g], &groups[g - 1]) != 0;
+        family += is_other;
+        kind += is_other || (g > 0 && strcmp(groups[g].type, groups[g - 1].type) != 0);
+        groups[g].family = family;
+        groups[g].kind = kind;
+        split->families[family].n_groups++;
+        split->kinds[kind].n_groups++;
+        split->n_frames += groups[g].n_frames;
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) split->n_groups_of[z] += has_element(&groups[g], z);
+    }
+}
+
+// Groups of a family that may be held back: of three one, so that there are others for training and for another such split.
+static size_t most_held(const split_count *family, double fraction)
+{
+    const size_t most = (size_t)ceil(fmax(fraction, 1.0 / 3) * (double)family->n_groups - 1e-9);
+    return family->n_groups > 1 && most == family->n_groups ? most - 1 : most;
+}
+
+// Has every element of this group, and its kind, another one that is not held back? A model learns nothing of an element without, nor
+// from other structures of the energy of an atom alone.
+static bool may_leave(const split_state *split, const split_group *group)
+{
+    const split_count *kind = &split->kinds[group->kind], *family = &split->families[group->family];
+    if (group->is_atom || family->n_held >= most_held(family, split->fraction)) return false;
+    if (kind->n_groups > 1 && kind->n_held + 1 >= kind->n_groups) return false;
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
-        if (has_element(group, z) && n_groups_of[z] < 2) return false;
+        if (has_element(group, z) && split->n_groups_of[z] < 2) return false;
     return true;
 }
 
+static void hold_back(split_state *split, split_group *group)
+{
+    group->validation = true;
+    split->taken += group->n_frames;
+    split->kinds[group->kind].n_held++;
+    split->families[group->family].n_held++;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) split->n_groups_of[z] -= has_element(group, z);
+}
+
+// Where a word has groups of some compositions alone in validation, marks one of each other composition that has two. Returns their frames.
+static size_t mark_missing(split_state *split)
+{
+    split_group *groups = split->groups;
+    size_t n_frames = 0;
+    for (size_t first = 0, end; first < split->n_groups; first = end) {
+        bool any = false;
+        for (end = first; end < split->n_groups && compare_words(&groups[end], &groups[first]) == 0; end++)
+            any = any || groups[end].validation;
+        for (size_t g = first, next; any && g < end; g = next) {
+            split_group *lowest = NULL;
+            for (next = g; next < end && groups[next].family == groups[g].family; next++)
+                if (may_leave(split, &groups[next]) && (!lowest || groups[next].rank < lowest->rank)) lowest = &groups[next];
+            if (!lowest || next - g < 2 || split->families[groups[g].family].n_held > 0) continue;
+            lowest->missing = true;
+            n_frames += lowest->n_frames;
+        }
+    }
+    return n_frames;
+}
+
+// The few long trajectories of each of several molecules are more than their share: by that alone, errors would be those of the molecule
+// with the shortest ones. Not of hundreds of molecules, where that would be far more than the share of all.
+static void add_missing(split_state *split)
+{
+    split_group *groups = split->groups;
+    qsort(groups, split->n_groups, sizeof *groups, compare_kinds);
+    if ((double)(split->taken + mark_missing(split)) > 2 * split->fraction * (double)split->n_frames) return;
+    for (size_t g = 0; g < split->n_groups; g++)
+        if (groups[g].missing && may_leave(split, &groups[g])) hold_back(split, &groups[g]);
+}
+
 // Type by type, groups in random order go to validation while more than half of each is within the share of the types so far and they leave
-// others of their elements; the smallest where none does. Of groups that fit into the share as a whole, nine trajectories of which one is
-// short would always hold out the short one alone.
-static void choose_groups(split_group *groups, size_t n_groups, double fraction)
+// others of their elements and kinds; the smallest where none does. Of groups that fit into the share as a whole, nine trajectories of which
+// one is short would always hold out the short one alone.
+static void choose_groups(split_state *split)
 {
     double share = 0;
-    size_t taken = 0, smallest = 0, smallest_to_leave = n_groups, n_groups_of[MLFF_MAX_ATOMIC_NUMBER + 1] = {0};
+    split_group *groups = split->groups;
+    const size_t n_groups = split->n_groups;
+    size_t smallest = 0, smallest_to_leave = n_groups;
+    count_kinds(split);
     qsort(groups, n_groups, sizeof *groups, compare_types);
-    for (size_t g = 0; g < n_groups; g++)
-        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) n_groups_of[z] += has_element(&groups[g], z);
     for (size_t g = 0; g < n_groups; g++) {
         if (g == 0 || strcmp(groups[g].type, groups[g - 1].type) != 0)
             for (size_t k = g; k < n_groups && strcmp(groups[k].type, groups[g].type) == 0; k++)
-                share += fraction * (double)groups[k].n_frames;
+                share += split->fraction * (double)groups[k].n_frames;
         if (groups[g].n_frames < groups[smallest].n_frames) smallest = g;
-        if (!may_leave(&groups[g], n_groups_of)) continue;
+        if (!may_leave(split, &groups[g])) continue;
         if (smallest_to_leave == n_groups || groups[g].n_frames < groups[smallest_to_leave].n_frames) smallest_to_leave = g;
-        if ((double)taken + 0.5 * (double)groups[g].n_frames > share) continue;
-        groups[g].validation = true;
-        taken += groups[g].n_frames;
-        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) n_groups_of[z] -= has_element(&groups[g], z);
+        if ((double)split->taken + 0.5 * (double)groups[g].n_frames > share) continue;
+        hold_back(split, &groups[g]);
     }
-    if (taken == 0) groups[smallest_to_leave < n_groups ? smallest_to_leave : smallest].validation = true;
+    if (split->taken == 0)
+        groups[smallest_to_leave < n_groups ? smallest_to_leave : smallest].validation = true;
+    else
+        add_missing(split);
 }
 
 static void note_elements(split_group *group, const mlff_system *system)
@@ -134,6 +241,7 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
     mlff_dataset *parts[2] = {NULL, NULL};
     place *places = NULL;
     split_group *groups = NULL;
+    split_state split = {.fraction = fraction};
     bool *validates = NULL;
     const size_t n = dataset->n_frames;
     size_t n_groups = 0;
@@ -144,14 +252,18 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
         return mlff_fail(MLFF_ERR_USAGE, "a dataset of %zu structure%s cannot be split; two are needed", n,
                          base_plural((int64_t)n));
     if (!(places = base_alloc(n, sizeof *places, "a split")) || !(groups = base_alloc(n, sizeof *groups, "a split")) ||
-        !(validates = base_alloc(n, sizeof *validates, "a split")))
+        !(validates = base_alloc(n, sizeof *validates, "a split")) ||
+        !(split.kinds = base_alloc(n, sizeof *split.kinds, "a split")) ||
+        !(split.families = base_alloc(n, sizeof *split.families, "a split")))
         MLFF_TRY(MLFF_ERR_MEMORY);
 
     find_places(dataset, places);
     qsort(places, n, sizeof *places, compare_places);
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || places[k].key != places[k - 1].key) {
-            groups[n_groups] = (split_group){.key = places[k].key, .type = dataset->frames[places[k].frame].system->config_type};
+            const mlff_system *system = dataset->frames[places[k].frame].system;
+            groups[n_groups] = (split_group){.key = places[k].key, .type = system->config_type};
+            composition_name(system, groups[n_groups].composition);
             groups[n_groups].rank = base_random_uniform(seed, STREAM_SPLIT, n_groups);
             n_groups++;
         }
@@ -159,7 +271,9 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
         note_elements(&groups[n_groups - 1], dataset->frames[places[k].frame].system);
     }
     if (n_groups < 2) MLFF_FAIL(MLFF_ERR_USAGE, "a dataset of one Hessian probe cannot be split");
-    choose_groups(groups, n_groups, fraction);
+    split.groups = groups;
+    split.n_groups = n_groups;
+    choose_groups(&split);
     qsort(groups, n_groups, sizeof *groups, compare_keys);
     for (size_t k = 0, g = 0; k < n; k++) {
         while (groups[g].key != places[k].key) g++;
@@ -174,6 +288,8 @@ mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uin
     *validation_out = parts[1];
     parts[0] = parts[1] = NULL;
 done:
+    base_free(split.families);
+    base_free(split.kinds);
     base_free(validates);
     base_free(groups);
     base_free(places);

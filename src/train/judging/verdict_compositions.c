@@ -6,14 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void composition_name(const mlff_system *system, char name[COMPOSITION_NAME_BYTES])
-{
-    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
-    char formula[COMPOSITION_NAME_BYTES];
-    mlff_system_formula(system, formula, sizeof formula);
-    snprintf(name, COMPOSITION_NAME_BYTES, "%s%.50s", periodic ? "cell " : "", formula);
-}
-
 double composition_force_error(const verdict_composition *c)
 {
     return c->n_components > 0 ? c->force_absolute / (double)c->n_components : NAN;

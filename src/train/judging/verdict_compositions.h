@@ -3,10 +3,7 @@
 #ifndef VERDICT_COMPOSITIONS_H
 #define VERDICT_COMPOSITIONS_H
 
-#include "base/base.h"
-#include "mlff_atoms.h"
-
-enum { COMPOSITION_NAME_BYTES = 64 };
+#include "train/data/composition.h"
 
 /* Errors on the structures of one composition. */
 typedef struct verdict_composition {
@@ -15,8 +12,6 @@ typedef struct verdict_composition {
     double force_absolute, energy_absolute; /* sums of |error|: of components, eV/Å, and of energies, eV/atom */
 } verdict_composition;
 
-/* Its formula, of a structure with periodic axes after "cell ": molecules and crystals are told apart. */
-void composition_name(const mlff_system *system, char name[COMPOSITION_NAME_BYTES]);
 /* Mean absolute error of a force's component, eV/Å, and of the energy, eV/atom; NaN without labels. */
 double composition_force_error(const verdict_composition *composition);
 double composition_energy_error(const verdict_composition *composition);

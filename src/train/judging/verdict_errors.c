@@ -209,6 +209,31 @@ static void warn_of_few(int64_t n_structures)
                   n_structures, base_plural(n_structures), FEWEST);
 }
 
+static bool is_judged(const mlff_verdict *verdict, const char *composition)
+{
+    for (int k = 0; k < verdict->n_compositions; k++)
+        if (strcmp(verdict->compositions[k].name, composition) == 0) return true;
+    return false;
+}
+
+// Of several systems, those whose dynamics the errors say nothing of.
+static void warn_of_systems(const mlff_verdict *verdict)
+{
+    const mlff_samples *systems = verdict->options.systems;
+    base_text names = {0};
+    int n = 0;
+    for (int64_t k = 0; systems && mlff_samples_size(systems) > 1 && k < mlff_samples_size(systems); k++) {
+        const char *origin;
+        char composition[COMPOSITION_NAME_BYTES];
+        composition_name(mlff_samples_get(systems, k, &origin), composition);
+        if (!is_judged(verdict, composition)) base_text_add(&names, "%s%s", n++ ? ", " : "", origin);
+    }
+    if (n > 0 && names.status == MLFF_OK)
+        mlff_warn("the verdict's errors are of dynamics, and the test has none of %s: they say nothing of %s; label more",
+                  names.text, n > 1 ? "these systems" : "this system");
+    base_text_free(&names);
+}
+
 // The student knows these elements, and the test structures say nothing of them.
 static void warn_of_elements(const verdict_run *run, const mlff_model *student)
 {
@@ -364,6 +389,7 @@ mlff_status verdict_errors(const verdict_run *run, const mlff_model *student)
     MLFF_TRY(measure_spread(run, dynamics_alone));
     judge_errors(run, sums, dynamics_alone, held_out);
     warn_of_few(judged->n_structures);
+    if (dynamics_alone) warn_of_systems(run->verdict);
     warn_of_elements(run, student);
     if (run->verdict->options.baseline)
         MLFF_TRY(judge_baseline(run, dynamics_alone, 1e3 * judged->force_absolute / (double)judged->n_components));

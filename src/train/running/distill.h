@@ -109,6 +109,9 @@ mlff_status distill_labels_divide(distill *d);
 /* Notes in the metadata how near two atoms come in the training structures. `begun_with`: those of its training before count too. Fails with
  * MLFF_ERR_MEMORY. */
 mlff_status distill_note_nearest(const mlff_dataset *train, bool begun_with, mlff_model *model);
+/* Fails with MLFF_ERR_VALUE where the metadata of a model, which is in the file `path`, say that it was trained on other structures, as by a
+ * version that held out others; MLFF_ERR_MEMORY. */
+mlff_status distill_check_trained_on(const mlff_dataset *train, const mlff_model *model, const char *path);
 
 /* ---- distill_students.c */
 

@@ -162,6 +162,7 @@ mlff_status distill_train(distill *d, const distill_data *data, const char *path
         status = mlff_model_load(path, model_out);
         if (status == MLFF_ERR_FORMAT) MLFF_FAIL(status, "%s; remove it, and it is trained again", mlff_last_error());
         MLFF_TRY(status);
+        MLFF_TRY(distill_check_trained_on(data->train, *model_out, path));
         goto trained; // a checkpoint may have outlived it
     }
     if (mlff_dataset_size(data->validation) == 0)

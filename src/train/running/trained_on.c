@@ -212,6 +212,19 @@ static mlff_status warn_of(const char *model_path, mlff_status status)
     return MLFF_OK;
 }
 
+mlff_status distill_check_trained_on(const mlff_dataset *train, const mlff_model *model, const char *path)
+{
+    char hash[SHA256_TEXT_BYTES];
+    const char *noted = find_note(model, "data_hash");
+    const mlff_status status = noted ? mlff_dataset_hash(train, hash) : MLFF_OK;
+    if (status != MLFF_OK || !noted || strcmp(hash, noted) == 0) return status;
+    return mlff_fail(MLFF_ERR_VALUE,
+                     "%s: its metadata tell of other training structures than those that this version chooses of the same "
+                     "labels, and the test "
+                     "may have some of them; remove it, and it is trained again",
+                     path);
+}
+
 // Of the last training alone; NULL where they are not known.
 static mlff_status read_last(const mlff_model *model, const char *model_path, int n_threads, mlff_dataset **data_out)
 {
