@@ -612,6 +612,14 @@ test_verdict_words() {
     iconv -f UTF-8 -t UTF-8 verdict.json >/dev/null || fail "a verdict's JSON is no UTF-8"
     close_to "$(value verdict.json speed_s)" 0.05 1e-9
     says 'aäääääääääää: ' && says 'äääääää 1: '
+    # A rough molecule is relaxed first, by the teacher or by the student.
+    run 0 relax ethanol --system ethanol -o rest.extxyz
+    awk 'NR > 2 { $2 *= 1.3; $3 *= 1.3; $4 *= 1.3 } { print $1, $2, $3, $4 }' rest.extxyz | sed '2s/.*//' >rough.xyz
+    for by in "" "--teacher ethanol-large"; do
+        # shellcheck disable=SC2086
+        run 1 verdict ethanol --test water.xyz --system rough.xyz --nve 0 --hot 0.004 --compare 0 --pressed 0 --min-speed 0 $by
+        says 'stability.hot .* 8 bonds'
+    done
 }
 
 # Names that are no UTF-8: a student of such labels is a model file as others are, and the page and the verdict are UTF-8.

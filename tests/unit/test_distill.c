@@ -718,6 +718,36 @@ static void test_settings(void **state)
     unlink(path);
 }
 
+// The verdict's dynamics begin with the seed that the teacher relaxed, and with the same one when the run goes on.
+static void test_rough_system(void **state)
+{
+    (void)state;
+    mlff_distill_config config = small_config();
+    char path[300], text[300] = "";
+    int passed, length = 0;
+    snprintf(path, sizeof path, "%s", in_folder("rough.xyz", ""));
+    for (int i = 0; i < 3; i++) {
+        const double *r = rest->positions + 3 * (size_t)i;
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s %.9f %.9f %.9f\n", i ? "H" : "3\n\nO", 1.5 * r[0],
+                           1.5 * r[1], 1.5 * r[2]);
+    }
+    write_text(path, text);
+    config.systems = path;
+    if (run_with(&config, "rough", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    char *verdict = content("rough", "verdict.json");
+    assert_null(strstr(verdict, "no two atoms are bonded"));
+    base_free(verdict);
+    char *parts = content("rough", "verdict-parts.jsonl");
+    assert_int_equal(unlink(in_folder("rough", "verdict.json")), 0);
+    assert_ok(run_with(&config, "rough", NULL, NULL, &passed));
+    char *again = content("rough", "verdict-parts.jsonl");
+    assert_string_equal(again, parts);
+    base_free(parts);
+    base_free(again);
+    remove_run("rough");
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -735,6 +765,7 @@ int main(void)
         cmocka_unit_test(test_long_record),
         cmocka_unit_test(test_edited_settings),
         cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_rough_system),
         cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -487,6 +487,23 @@ static void test_systems(void **state)
     mlff_samples_destroy(systems);
 }
 
+// A molecule torn apart has no bond to keep, and is not judged by explosions alone.
+static void test_nothing_bonded(void **state)
+{
+    (void)state;
+    mlff_verdict_options options = met_limits();
+    mlff_verdict *verdict = NULL;
+    mlff_system *apart;
+    options.hot_ps = 0.1;
+    assert_ok(mlff_system_copy(rest, &apart));
+    for (int k = 0; k < 3 * apart->n_atoms; k++) apart->positions[k] *= 1.4;
+    assert_ok(mlff_verdict_create(student, NULL, test, apart, &options, &verdict));
+    assert_bar(verdict, "stability.hot", MLFF_BAR_NOT_MEASURED);
+    assert_non_null(strstr(find_bar(verdict, "stability.hot")->text, "no two atoms are bonded"));
+    mlff_verdict_destroy(verdict);
+    mlff_system_destroy(apart);
+}
+
 static void take_systems(void *context, const char *text)
 {
     if (strstr(text, "the test has none of")) snprintf(context, 200, "%s", text);
@@ -565,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_baseline),
         cmocka_unit_test(test_systems),
         cmocka_unit_test(test_systems_without_dynamics),
+        cmocka_unit_test(test_nothing_bonded),
         cmocka_unit_test(test_length_of_a_run),
         cmocka_unit_test(test_compositions),
         cmocka_unit_test(test_few_structures),

@@ -158,6 +158,82 @@ static mlff_status keep_bars(const mlff_verdict *verdict, const char *output, co
     return cli_kept_tell(&kept, remedy);
 }
 
+// The distance from an atom to the nearest other one, Å.
+static double nearest_distance(const mlff_system *system, int i)
+{
+    double nearest = INFINITY;
+    for (int j = 0; j < system->n_atoms; j++) {
+        double square = 0;
+        for (int c = 0; c < 3; c++) square += pow(system->positions[3 * i + c] - system->positions[3 * j + c], 2);
+        if (j != i) nearest = fmin(nearest, sqrt(square));
+    }
+    return nearest;
+}
+
+// Did a student that relaxed this molecule bring atoms together or tear them apart? Its bonds are then not those to be kept.
+static bool is_broken(const mlff_system *before, const mlff_system *after)
+{
+    const double most = 0.5; // Å, as a bond may change in the verdict's dynamics
+    for (int i = 0; i < before->n_atoms; i++)
+        if (!(fabs(nearest_distance(after, i) - nearest_distance(before, i)) <= most)) return true;
+    return false;
+}
+
+static int while_relaxing(void *context, const mlff_sample_progress *progress)
+{
+    (void)context, (void)progress;
+    return cli_interrupted();
+}
+
+// Adds a molecule as `teacher` relaxes it, or as it is where that fails: samples of as many structures as seeds are the relaxed seeds.
+static mlff_status add_relaxed(mlff_teacher *teacher, bool is_student, const mlff_system *system, const char *origin,
+                               mlff_samples *systems)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *seeds = NULL, *relaxed = NULL;
+    mlff_sample_options one = mlff_sample_options_default();
+    one.n_samples = 1;
+    one.methods = "pairs"; // without the teacher
+    one.callback = while_relaxing;
+    MLFF_TRY(mlff_samples_create(&seeds));
+    MLFF_TRY(mlff_samples_create(&relaxed));
+    MLFF_TRY(mlff_samples_add(seeds, system, origin));
+    status = mlff_sample(teacher, seeds, &one, relaxed);
+    if (status == MLFF_ERR_VALUE) status = MLFF_OK;
+    MLFF_TRY(status);
+    const mlff_system *found = mlff_samples_get(relaxed, 0, NULL);
+    MLFF_TRY(mlff_samples_add(systems, !found || (is_student && is_broken(system, found)) ? system : found, origin));
+done:
+    mlff_samples_destroy(seeds);
+    mlff_samples_destroy(relaxed);
+    return status;
+}
+
+// The molecules among the systems are relaxed by the teacher, or by the student: bonds of rough structures are not those that dynamics must
+// keep.
+static mlff_status relax_systems(const mlff_model *student, mlff_teacher *teacher, const mlff_verdict_options *wanted,
+                                 const mlff_samples *given, mlff_samples **systems_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher *own = NULL;
+    mlff_teacher_options of_student = mlff_teacher_options_default();
+    of_student.device = wanted->device;
+    of_student.n_threads = wanted->n_threads;
+    MLFF_TRY(mlff_samples_create(systems_out));
+    if (!teacher) MLFF_TRY(mlff_teacher_create_model(student, &of_student, &own));
+    for (int64_t k = 0; k < mlff_samples_size(given); k++) {
+        const char *origin;
+        const mlff_system *system = mlff_samples_get(given, k, &origin);
+        if (system->n_atoms < 2 || system->periodic[0] || system->periodic[1] || system->periodic[2])
+            MLFF_TRY(mlff_samples_add(*systems_out, system, origin));
+        else
+            MLFF_TRY(add_relaxed(teacher ? teacher : own, !teacher, system, origin, *systems_out));
+    }
+done:
+    mlff_teacher_destroy(own);
+    return status;
+}
+
 // The systems of --system, else the first held-out structure.
 static mlff_status collect_systems(const cli_arguments *arguments, const mlff_teacher *teacher, const mlff_dataset *test,
                                    int n_atoms, uint64_t seed, mlff_samples **systems_out)
@@ -227,7 +303,7 @@ static int run_verdict(cli_arguments *arguments)
     mlff_teacher *teacher = NULL;
     mlff_dataset *test = NULL, *trained_on = NULL;
     mlff_verdict *verdict = NULL;
-    mlff_samples *systems = NULL;
+    mlff_samples *given = NULL, *systems = NULL;
     int passed = 0;
     const char *teacher_name = cli_text(arguments, "teacher", NULL), *output = cli_text(arguments, "output", NULL);
     const int n_atoms = (int)cli_int(arguments, "n-atoms", 1, INT_MAX, 0);
@@ -248,7 +324,8 @@ static int run_verdict(cli_arguments *arguments)
         of_teacher.n_threads = wanted.n_threads;
         MLFF_TRY(mlff_teacher_open(teacher_name, &of_teacher, &teacher));
     }
-    MLFF_TRY(collect_systems(arguments, teacher, test, n_atoms, wanted.seed, &systems));
+    MLFF_TRY(collect_systems(arguments, teacher, test, n_atoms, wanted.seed, &given));
+    MLFF_TRY(relax_systems(student, teacher, &wanted, given, &systems));
     wanted.systems = systems;
     wanted.baseline = baseline;
     wanted.trained_on = trained_on;
@@ -275,6 +352,7 @@ done:
     mlff_teacher_destroy(teacher);
     mlff_model_destroy(student);
     mlff_model_destroy(baseline);
+    mlff_samples_destroy(given);
     mlff_samples_destroy(systems);
     if (status != MLFF_OK) return cli_exit(status);
     return passed && exit_status == CLI_GOOD ? CLI_GOOD : CLI_FAILED;
@@ -289,7 +367,8 @@ const cli_command verdict_command = {
         "With --teacher it also compares speed, forces on atoms that are pressed together, distances and vibrations with the\n"
         "teacher's; without one these bars are left out. What is requested and cannot be measured fails. The dynamics begin "
         "with\n"
-        "each --system, or with the first structure of --test. Exit status: 0 passed, 1 not.\n"
+        "each --system, or with the first structure of --test; molecules are relaxed first, by the teacher or else by the\n"
+        "student. Exit status: 0 passed, 1 not.\n"
         "After Ctrl-C the bars measured before are shown, and kept in NAME-partial.json. Those of speed, dynamics and pressed\n"
         "atoms are also in NAME.json.parts until the verdict is written: the same command goes on behind them, also after a\n"
         "verdict of another student.",

@@ -194,6 +194,17 @@ static mlff_status watch_bonds(void *context, int64_t k, const mlff_system *syst
     return mlff_fail(MLFF_ERR_UNSTABLE, "%s", watch->first);
 }
 
+// Metals and noble gases alone: atoms that are apart need not be bonded.
+static bool may_be_apart(const mlff_system *system)
+{
+    for (int i = 0; i < system->n_atoms; i++) {
+        const int z = system->species[i];
+        const bool is_noble = z == 2 || z == 10 || z == 18 || z == 36 || z == 54 || z == 86;
+        if (!is_noble && !element_is_metal(z)) return false;
+    }
+    return true;
+}
+
 mlff_status verdict_hot(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
@@ -205,6 +216,12 @@ mlff_status verdict_hot(const verdict_run *run)
     int n_good = 0;
     char reason[160] = "", contacts[160] = "", bonds[96];
     MLFF_TRY(bond_list_create(run->start, &watch.bonds));
+    if (watch.bonds.n == 0 && watch.bonds.n_in_contact == 0 && run->start->n_atoms > 1 && !may_be_apart(run->start)) {
+        verdict_say(verdict_add(run->verdict, "stability.hot", "runs", NAN, NAN, o->hot_runs, 1),
+                    "no two atoms are bonded to begin with (nearer than 1.25 of the sum of their covalent radii): name a relaxed "
+                    "structure, with positions in Å");
+        goto done;
+    }
     for (int k = 0; k < o->hot_runs; k++) {
         int64_t done;
         char what[64];

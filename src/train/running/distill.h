@@ -50,8 +50,9 @@ typedef struct distill {
     const char *given_systems;           /* the caller's names, relative to the working directory; NULL: the folder's */
     base_text system_names;              /* those that a new run keeps */
     char systems_hash[SHA256_TEXT_BYTES];
-    mlff_samples *seeds;    /* every structure of the systems; NULL of a run from labels */
-    mlff_samples *systems;  /* what the dynamics of the verdict begin with: the first structure of each system, named by its
+    mlff_samples *seeds; /* every structure of the systems; NULL of a run from labels */
+    mlff_samples
+        *systems; /* what the dynamics of the verdict begin with: the first structure of each system, relaxed, named by its
                                             origin, or some of the test's */
     mlff_dataset *labelled; /* of a run from labels: all structures, until they are divided */
     base_text labels,
