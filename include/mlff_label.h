@@ -51,6 +51,9 @@ MLFF_API mlff_status mlff_teacher_create_model(const mlff_model *model, const ml
  * one teacher. Fails with MLFF_ERR_USAGE for an empty name, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_teacher_create(const char *name, mlff_force_function function, void *context,
                                          mlff_teacher **teacher_out);
+/* Of a teacher that mlff_teacher_create made, before it computes: what is called in place of its function for labels of systems that repeat
+ * along three axes, whose stress they then have. A virial that begins with NaN: this system has none. */
+MLFF_API void mlff_teacher_virial_set(mlff_teacher *teacher, mlff_virial_function function, void *context);
 MLFF_API void mlff_teacher_destroy(mlff_teacher *teacher);
 
 typedef struct mlff_teacher_info {

@@ -378,6 +378,64 @@ class Labels(unittest.TestCase):
         self.assertEqual(len(Dataset.read(path)), 10)
         self.assertLess(len(Dataset.read(path, largest_force=0.0001)), 10)
 
+    def test_stress_of_a_teacher(self):
+        """EMT's, against differences of its energy at strains of a sheared cell, from the file of labels."""
+        atoms, path, h = copper(1)[0], scratch("teacher_stress.labels"), 1e-4
+        atoms.set_cell(atoms.cell[:] @ (np.eye(3) + [[0.04, 0.02, 0.0], [0.0, 0.0, 0.03], [0.01, 0.0, -0.03]]), scale_atoms=True)
+        slab = copper(1)[0]
+        slab.pbc = True, True, False
+        label(EMT(), [atoms, slab], path)
+        labelled, without = Dataset.read(path)
+        stress = labelled.get_stress(voigt=False)
+        self.assertNotIn("stress", without.calc.results)
+        for a, b in ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1)):
+            energies = []
+            for sign in (1, -1):
+                strain = np.eye(3)
+                strain[a, b] += sign * h / 2
+                strain[b, a] += sign * h / 2
+                strained = atoms.copy()
+                strained.set_cell(atoms.cell[:] @ strain, scale_atoms=True)
+                strained.calc = EMT()
+                energies.append(strained.get_potential_energy())
+            self.assertAlmostEqual(stress[a, b], (energies[0] - energies[1]) / (2 * h) / atoms.get_volume(), delta=1e-6)
+        self.assertGreater(np.abs(stress).min(), 2e-4)
+        compared = Teacher(IsolatedCalculator(EMT())).compute([atoms])[0].stress
+        np.testing.assert_allclose(compared, labelled.get_stress(), atol=1e-12)
+
+    def test_calculators_and_their_stress(self):
+        six = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+
+        class Planted(Calculator):
+            implemented_properties = ["energy", "forces", "stress"]
+
+            def __init__(self, stress):
+                super().__init__()
+                self.stress = stress
+
+            def calculate(self, atoms=None, properties=("energy",), system_changes=()):
+                super().calculate(atoms, properties, system_changes)
+                self.results = {"energy": 1.0, "forces": np.zeros((len(atoms), 3))}
+                if self.stress is not None:
+                    self.results["stress"] = self.stress
+
+        class Without(Planted):
+            implemented_properties = ["energy", "forces"]
+
+        class Unasked(Planted):
+            def get_stress(self, atoms=None):
+                return None
+
+        matrix = six[[0, 5, 4, 5, 1, 3, 4, 3, 2]].reshape(3, 3)
+        for calculator in (Planted(six), Planted(matrix), IsolatedCalculator(Planted(six))):
+            np.testing.assert_allclose(Teacher(calculator).compute(copper(1))[0].stress, six, rtol=1e-12)
+        # One that raises PropertyNotImplementedError has none, though it says that it has one.
+        for calculator in (Without(six), Planted(None), IsolatedCalculator(Planted(None)), Unasked(six)):
+            found = Teacher(calculator).compute(copper(1))[0]
+            self.assertEqual((found.energy, found.problem), (1.0, ""))
+            self.assertIsNone(found.stress)
+        for wrong in (np.full(6, np.nan), np.full(6, np.inf)):
+            self.assertIn("a stress that is not finite", Teacher(Planted(wrong)).compute(copper(1))[0].problem)
 
     def test_stress_that_is_not_finite(self):
         class Nameless(EMT):

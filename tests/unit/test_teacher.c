@@ -517,6 +517,56 @@ static void test_function(void **state)
     mlff_teacher_destroy(teacher);
 }
 
+// The virial of `context`, and the energy 2.
+static mlff_status pressed(void *context, const mlff_system *system, double *energy, double *forces, double *virial)
+{
+    *energy = 2;
+    memset(forces, 0, 3 * (size_t)system->n_atoms * sizeof *forces);
+    memcpy(virial, context, 9 * sizeof *virial);
+    return MLFF_OK;
+}
+
+// Labels of systems with three periodic axes have the stress -W/V, xx yy zz yz xz xy; no other call asks for it.
+static void test_function_virial(void **state)
+{
+    (void)state;
+    int fail_on = -1;
+    double virial[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, energy, forces[6];
+    const double expected[6] = {1, 5, 9, 7, 5, 3};
+    mlff_teacher *teacher;
+    mlff_system *cell, *slab;
+    mlff_teacher_info info;
+    mlff_label labels[2];
+    assert_ok(mlff_system_create(2, &cell));
+    cell->species[0] = cell->species[1] = 29;
+    cell->positions[3] = 2;
+    cell->cell[0] = cell->cell[4] = cell->cell[8] = 4;
+    for (int k = 0; k < 3; k++) cell->periodic[k] = 1;
+    assert_ok(mlff_system_copy(cell, &slab));
+    slab->periodic[2] = 0;
+    assert_ok(mlff_teacher_create("spring", spring, &fail_on, &teacher));
+    mlff_teacher_virial_set(teacher, pressed, virial);
+    mlff_teacher_info_get(teacher, &info);
+    assert_true(info.has_stress);
+    const mlff_system *const list[2] = {cell, slab};
+    assert_ok(mlff_teacher_compute(teacher, list, 2, labels));
+    assert_true(labels[0].energy == 2 && labels[1].energy == 1.5 && isnan(labels[1].stress[0]));
+    for (int k = 0; k < 6; k++) assert_float_equal(labels[0].stress[k], -expected[k] / 64, 1e-15);
+    for (int k = 0; k < 2; k++) mlff_label_clear(&labels[k]);
+    assert_ok(mlff_teacher_forces(teacher, cell, &energy, forces));
+    assert_true(energy == 1.5);
+    virial[4] = INFINITY;
+    assert_ok(mlff_teacher_compute(teacher, list, 1, labels));
+    assert_true(labels[0].status == MLFF_ERR_VALUE && strstr(labels[0].problem, "a stress that is not finite"));
+    virial[0] = NAN; // this system has none
+    assert_ok(mlff_teacher_compute(teacher, list, 1, labels));
+    assert_true(labels[0].status == MLFF_OK && isnan(labels[0].stress[0]));
+    mlff_label_clear(&labels[0]);
+    mlff_system_destroy(cell);
+    mlff_system_destroy(slab);
+    mlff_teacher_destroy(teacher);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -536,6 +586,7 @@ int main(void)
                                        cmocka_unit_test(test_xtb_large),    cmocka_unit_test(test_xtb_periodic),
                                        cmocka_unit_test(test_model),        cmocka_unit_test(test_model_in_calls),
                                        cmocka_unit_test(test_ensemble),     cmocka_unit_test(test_forces_alone),
-                                       cmocka_unit_test(test_function),     cmocka_unit_test(test_names)};
+                                       cmocka_unit_test(test_function),     cmocka_unit_test(test_function_virial),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

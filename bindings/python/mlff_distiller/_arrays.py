@@ -209,3 +209,12 @@ def new_like(value: Any, shape: Sequence[int]) -> Any:
     if framework == "jax":
         return frameworks.jax().numpy.zeros(tuple(shape), dtype=np.float64, device=value.device).block_until_ready()
     raise MlffUsageError(f"out: arrays to be filled are needed, {type(value).__name__} cannot be asked for new ones")
+
+
+def voigt(stress: Any) -> npt.NDArray[np.float64]:
+    """A stress, also as the matrix that some calculators of ASE give, in Voigt order."""
+    if np.shape(stress) != (3, 3):
+        return host_array(stress, np.float64, (6,), "stress")
+    matrix = host_array(stress, np.float64, (3, 3), "stress")
+    six: npt.NDArray[np.float64] = (0.5 * (matrix + matrix.T)).ravel()[[0, 4, 8, 5, 2, 1]]
+    return six

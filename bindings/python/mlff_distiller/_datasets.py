@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._arrays import host_array
+from ._arrays import host_array, voigt
 from ._bridge import changed_since, check_atoms
 from ._devices import parse_device
 from ._energies import force_consistent, warn_if_other
@@ -23,15 +23,6 @@ from .errors import MlffUsageError, MlffValueError
 
 if TYPE_CHECKING:
     from ase import Atoms
-
-
-def _voigt(stress: Any) -> Array:
-    """A stress, also as the matrix that some calculators of ASE give, in Voigt order."""
-    if np.shape(stress) != (3, 3):
-        return host_array(stress, np.float64, (6,), "stress")
-    matrix = host_array(stress, np.float64, (3, 3), "stress")
-    voigt: Array = (0.5 * (matrix + matrix.T)).ravel()[[0, 4, 8, 5, 2, 1]]
-    return voigt
 
 
 def _labels_elsewhere(atoms: Atoms) -> str:
@@ -148,7 +139,7 @@ class Dataset:
             self._add_results(atoms, weight, f"structure {len(self)}")
             return
         f = None if forces is None else host_array(forces, np.float64, (len(atoms), 3), "forces")
-        v = None if stress is None else _voigt(stress)
+        v = None if stress is None else voigt(stress)
         row = s.mlff_labels(energy=float("nan") if energy is None else float(energy), weight=weight)
         row.forces = None if f is None else f.ctypes.data
         row.stress = None if v is None else v.ctypes.data

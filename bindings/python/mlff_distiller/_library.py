@@ -182,6 +182,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_teacher_open": (None, [c_char_p, POINTER(s.mlff_teacher_options), _PP]),
     "mlff_teacher_create_model": (None, [_P, POINTER(s.mlff_teacher_options), _PP]),
     "mlff_teacher_create": (None, [c_char_p, _P, _P, _PP]),
+    "mlff_teacher_virial_set": ("void", [_P, _P, _P]),
     "mlff_teacher_destroy": ("void", [_P]),
     "mlff_teacher_info_get": ("void", [_P, POINTER(s.mlff_teacher_info)]),
     "mlff_teacher_compute": (c_int, [_P, _P, c_int, POINTER(s.mlff_label)]),

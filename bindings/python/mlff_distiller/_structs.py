@@ -374,6 +374,7 @@ class mlff_comparison_options(Options):
 
 # Of the engine's library and of the profiler's.
 FORCE_FUNCTION = CFUNCTYPE(Status, c_void_p, c_void_p, c_void_p, c_void_p)
+VIRIAL_FUNCTION = CFUNCTYPE(Status, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 LABEL_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
 DISTILL_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
 SAMPLE_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)

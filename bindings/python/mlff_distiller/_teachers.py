@@ -16,7 +16,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._arrays import forget_other_conditions, host_array
+from ._arrays import forget_other_conditions, host_array, voigt
 from ._bridge import Interrupts, doubles
 from ._devices import parse_device
 from ._energies import energy_of
@@ -27,6 +27,8 @@ from .errors import MlffUnsupportedError, MlffUsageError, MlffWarning
 
 if TYPE_CHECKING:
     from ase import Atoms
+
+_VOIGT = np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]])  # where a matrix's components are
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,27 @@ class Label:
     problem: str
 
 
+def _has_stress(calculator: Any) -> bool:
+    """Whether an ASE calculator says that it has a stress."""
+    return "stress" in getattr(calculator, "implemented_properties", ()) and hasattr(calculator, "get_stress")
+
+
+def _stress_of(atoms: Atoms) -> Array | None:
+    """The stress by the atoms' calculator, [6] eV/Å³ in Voigt order; None where it has none after all."""
+    try:
+        found = atoms.calc.get_stress(atoms)
+    except NotImplementedError:
+        return None
+    if found is None:  # of a program that was not asked for it
+        return None
+    stress = voigt(found)
+    if not np.isfinite(stress).all():
+        raise ValueError("a stress that is not finite")
+    return stress
+
+
 class Teacher:
-    """A force field that labels structures.
+    """A force field that labels structures; an ASE calculator that implements "stress" with the stress of those that repeat along three axes.
 
     Args:
         teacher: a model's file or name, "xtb:gfn2" or "xtb:gfn1" (libxtb), "kim:MODEL" (KIM API), a Model, or an ASE
@@ -95,6 +116,9 @@ class Teacher:
             out = Handle(lib.core.mlff_teacher_destroy)
             lib.core.mlff_teacher_create(identity, ctypes.cast(self._function, c_void_p), None, byref(out))
             self._handle = out
+            if _has_stress(teacher):
+                self._virial_function = s.VIRIAL_FUNCTION(self._compute_one)
+                lib.core.mlff_teacher_virial_set(out, ctypes.cast(self._virial_function, c_void_p), None)
 
     def _open(self, teacher: str | os.PathLike[str] | Model, device: str, options: Any) -> Handle:
         borrowed = [teacher._handle] if isinstance(teacher, Model) else []
@@ -118,8 +142,8 @@ class Teacher:
             create()
         return out
 
-    def _compute_one(self, context: Any, system: int, energy: int, forces: int) -> int:
-        """Called by the C library: energy and forces of one system by the ASE calculator."""
+    def _compute_one(self, context: Any, system: int, energy: int, forces: int, virial: int | None = None) -> int:
+        """Called by the C library: energy and forces of one system by the ASE calculator, and its virial where wanted."""
         interrupts = self._interrupts or Interrupts()
         try:
             if interrupts.pending:
@@ -131,6 +155,9 @@ class Teacher:
             shape = (len(atoms), 3)
             doubles(forces, shape)[:] = host_array(atoms.get_forces(), np.float64, shape, "forces")
             doubles(energy, 1)[0] = energy_of(atoms)
+            if virial is not None:
+                stress = _stress_of(atoms)
+                doubles(virial, (3, 3))[:] = np.nan if stress is None else -atoms.get_volume() * stress[_VOIGT]
             interrupts.inside = False
             return lib.OK
         except Exception as error:  # this structure's

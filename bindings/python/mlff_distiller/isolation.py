@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ase.calculators.calculator import Calculator, all_changes
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
 from ._arrays import changed_conditions, forget_other_conditions
 from ._energies import free_energy_of
@@ -67,9 +67,10 @@ def _serve(calculator: Any, files: set[tuple[int, int, int]], connection: Connec
             free_energy = free_energy_of(calculator)
             if free_energy is not None:
                 results["free_energy"] = free_energy  # of a combination, whose parts are here alone
-            answer = (_plain(results), "")
+            answer = (_plain(results), "", RuntimeError)
         except Exception as error:  # this structure's
-            answer = ({}, f"{type(error).__name__}: {error}")
+            kind = PropertyNotImplementedError if isinstance(error, NotImplementedError) else RuntimeError
+            answer = ({}, f"{type(error).__name__}: {error}", kind)
         try:
             connection.send(answer)
         except OSError:  # the pipe is closed, after Ctrl-C
@@ -180,7 +181,7 @@ class IsolatedCalculator(Calculator):  # type: ignore[misc]
             connection.send((self.atoms, properties))
             if not connection.poll(self.timeout):
                 raise RuntimeError(f"no answer of the calculator within {self.timeout:g} s")
-            results, problem = connection.recv()
+            results, problem, kind = connection.recv()
         if problem:
-            raise RuntimeError(problem)
+            raise kind(problem)
         self.results = results

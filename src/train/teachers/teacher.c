@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/voigt.h"
+
 mlff_teacher_options mlff_teacher_options_default(void)
 {
     return (mlff_teacher_options){.struct_size = sizeof(mlff_teacher_options),
@@ -123,8 +125,9 @@ static void check_label(const mlff_teacher *teacher, const mlff_system *system, 
 {
     bool finite = isfinite(label->energy);
     for (size_t k = 0; finite && k < 3 * (size_t)system->n_atoms; k++) finite = isfinite(label->forces[k]);
+    for (int k = 0; finite && k < 6 && !isnan(label->stress[0]); k++) finite = isfinite(label->stress[k]);
     if (finite) return;
-    mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->facts.name);
+    mlff_fail(MLFF_ERR_VALUE, "%s gave an energy, a force or a stress that is not finite", teacher->facts.name);
     teacher_label_fail(label, MLFF_ERR_VALUE);
 }
 
@@ -157,14 +160,18 @@ done:
     return status;
 }
 
-mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+static mlff_status compute_labels(mlff_teacher *teacher, const mlff_system *const *systems, int n, bool forces_alone,
+                                  mlff_label *labels)
 {
     mlff_status status;
 
     if (n < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_teacher_compute: %d structures", n);
     for (int k = 0; k < n; k++)
         labels[k] = (mlff_label){.energy = NAN, .stress = {NAN}, .energy_deviation = NAN, .force_deviation = NAN};
-    if (!teacher->kind->concurrent) pthread_mutex_lock(&teacher->lock);
+    if (!teacher->kind->concurrent) {
+        pthread_mutex_lock(&teacher->lock);
+        teacher->forces_alone = forces_alone;
+    }
     status = compute_checked(teacher, systems, n, labels);
     if (!teacher->kind->concurrent) pthread_mutex_unlock(&teacher->lock);
     for (int k = 0; k < n; k++) {
@@ -176,6 +183,11 @@ mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const
     return status;
 }
 
+mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+{
+    return compute_labels(teacher, systems, n, false, labels);
+}
+
 // ---- energies and forces alone
 
 // Of kinds that give labels only.
@@ -183,7 +195,7 @@ static mlff_status forces_of_labels(mlff_teacher *teacher, mlff_system *const *s
 {
     mlff_label *labels = base_alloc((size_t)n, sizeof *labels, "labels");
     if (!labels) return MLFF_ERR_MEMORY;
-    mlff_status status = mlff_teacher_compute(teacher, (const mlff_system *const *)systems, n, labels);
+    mlff_status status = compute_labels(teacher, (const mlff_system *const *)systems, n, true, labels);
     for (int k = 0; status == MLFF_OK && k < n; k++) {
         if (labels[k].status != MLFF_OK) {
             status = mlff_fail(labels[k].status, "%s", labels[k].problem);
@@ -240,7 +252,24 @@ mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double
 typedef struct function_state {
     mlff_force_function function;
     void *context;
+    mlff_virial_function virial; // or NULL
+    void *virial_context;
 } function_state;
+
+static bool is_periodic(const mlff_system *system)
+{
+    return system->periodic[0] && system->periodic[1] && system->periodic[2];
+}
+
+static mlff_status compute_with_stress(const function_state *state, const mlff_system *system, mlff_label *label)
+{
+    double virial[9];
+    const mlff_status status = state->virial(state->virial_context, system, &label->energy, label->forces, virial);
+    if (status != MLFF_OK || isnan(virial[0])) return status;
+    const double volume = mlff_system_volume(system);
+    for (int k = 8; k >= 0; k--) label->stress[voigt_index[k]] = -0.5 * (virial[k] + virial[3 * (k % 3) + k / 3]) / volume;
+    return MLFF_OK;
+}
 
 static mlff_status function_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
 {
@@ -248,7 +277,10 @@ static mlff_status function_compute(mlff_teacher *teacher, const mlff_system *co
     for (int k = 0; k < n; k++) {
         mlff_status status = teacher_label_allocate(&labels[k], systems[k]->n_atoms, false);
         if (status != MLFF_OK) return status;
-        status = state->function(state->context, systems[k], &labels[k].energy, labels[k].forces);
+        if (state->virial && !teacher->forces_alone && is_periodic(systems[k]))
+            status = compute_with_stress(state, systems[k], &labels[k]);
+        else
+            status = state->function(state->context, systems[k], &labels[k].energy, labels[k].forces);
         if (status == MLFF_ERR_INTERRUPTED) return status;
         if (status != MLFF_OK) teacher_label_fail(&labels[k], status);
     }
@@ -275,7 +307,7 @@ mlff_status mlff_teacher_create(const char *name, mlff_force_function function, 
         base_free(state);
         return status;
     }
-    *state = (function_state){function, context};
+    *state = (function_state){.function = function, .context = context};
     teacher->state = state;
     snprintf(teacher->facts.name, sizeof teacher->facts.name, "%s", name);
     snprintf(teacher->facts.description, sizeof teacher->facts.description, "%s, a function of the caller", name);
@@ -283,4 +315,12 @@ mlff_status mlff_teacher_create(const char *name, mlff_force_function function, 
     sha256_text(digest, teacher->facts.hash);
     *teacher_out = teacher;
     return MLFF_OK;
+}
+
+void mlff_teacher_virial_set(mlff_teacher *teacher, mlff_virial_function function, void *context)
+{
+    function_state *state = teacher->state;
+    state->virial = function;
+    state->virial_context = context;
+    teacher->facts.has_stress = function != NULL;
 }

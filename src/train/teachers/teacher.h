@@ -42,6 +42,7 @@ struct mlff_teacher {
     pthread_mutex_t lock;    /* of a kind that is not concurrent */
     systems_batch batch;     /* of teacher_forces */
     bool expects_magnitudes; /* teacher_expect_magnitudes */
+    bool forces_alone;       /* of the call of a kind that is not concurrent: no stress is wanted */
     void *state;             /* the kind's own */
 };
 
