@@ -418,6 +418,40 @@ static void test_few_structures(void **state)
     mlff_dataset_destroy(few);
 }
 
+// Of structures that repeat along three axes the text tells the error of the stress, or that none is labelled; of others neither.
+static void test_stress(void **state)
+{
+    (void)state;
+    enum { MOLECULES, CELLS, CELLS_WITH_STRESS, N_KINDS };
+    const double stress[6] = {0};
+    mlff_verdict_options options = met_limits();
+    options.min_speed = 0;
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        mlff_dataset *data = NULL;
+        assert_ok(mlff_dataset_create(&data));
+        for (int64_t k = 0; k < 10; k++) {
+            mlff_system *system = NULL;
+            assert_ok(mlff_dataset_get(test, k, &system));
+            for (int a = 0; a < 3; a++) {
+                system->cell[4 * a] = kind == MOLECULES ? 0 : 12;
+                system->periodic[a] = kind != MOLECULES;
+            }
+            const mlff_labels labels = {.energy = system->label_energy,
+                                        .forces = system->label_forces,
+                                        .stress = kind == CELLS_WITH_STRESS ? stress : NULL,
+                                        .weight = 1};
+            assert_ok(mlff_dataset_add(data, system, &labels));
+            mlff_system_destroy(system);
+        }
+        mlff_verdict *verdict = judge(student, NULL, data, &options);
+        const char *text = find_bar(verdict, "error.forces")->text;
+        assert_int_equal(strstr(text, "; no stress is labelled") != NULL, kind == CELLS);
+        assert_int_equal(strstr(text, "meV/Å³") != NULL, kind == CELLS_WITH_STRESS);
+        mlff_verdict_destroy(verdict);
+        mlff_dataset_destroy(data);
+    }
+}
+
 static mlff_model *random_weights(void)
 {
     mlff_model *model;
@@ -585,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_nothing_bonded),
         cmocka_unit_test(test_length_of_a_run),
         cmocka_unit_test(test_compositions),
+        cmocka_unit_test(test_stress),
         cmocka_unit_test(test_few_structures),
         cmocka_unit_test(test_dynamics_alone),
     };

@@ -95,7 +95,12 @@ static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss,
     if (loss->energy_weight > 0 && n_energies < n)
         base_warn("%zu of %zu %s %s no energy, or nan: of these forces alone count", n - n_energies, n, of,
                   n - n_energies == 1 ? "has" : "have");
-    if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells) // none at all: data without stress, as most are
+    if (loss->stress_weight > 0 && n_cells > 0 && n_stresses == 0 &&
+        !is_validation) // in the same words for each training of a run
+        base_warn(
+            "no structure that repeats along three axes has a stress: the student's pressure is not trained, and its volumes "
+            "and elastic constants may be wrong; add labels with a stress, or take a teacher that has one");
+    if (loss->stress_weight > 0 && n_stresses > 0 && n_stresses < n_cells)
         base_warn("%zu of %zu %s with a cell %s no stress, or nan: of these the other labels alone count", n_cells - n_stresses,
                   n_cells, of, n_cells - n_stresses == 1 ? "has" : "have");
     return MLFF_OK;

@@ -19,7 +19,8 @@ typedef struct error_sums {
     double energy_sum, energy_square; // of differences, eV/atom and its square
     double stress_absolute;           // of six components each, eV/Å³
     int64_t n_components, n_energies, n_structures, n_stresses;
-    double worst; // largest error of a force's component
+    int64_t n_cells, n_labelled_stresses; // that repeat along three axes; of these with a stress
+    double worst;                         // largest error of a force's component
     double by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
     int64_t n_by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
 } error_sums;
@@ -60,15 +61,19 @@ bool verdict_has_dynamics(const mlff_dataset *test)
     return false;
 }
 
+static bool is_periodic(const mlff_system *system)
+{
+    return system->periodic[0] && system->periodic[1] && system->periodic[2];
+}
+
 // Energy and forces by `field`; of the student also the stress (six components), where it has one and the structure a label of it.
 static mlff_status compute_labelled(const verdict_run *run, const mlff_force_field *field, const mlff_system *system,
                                     double *energy, double *forces, double *stress)
 {
     int32_t first_atom[2];
     mlff_batch batch;
-    const bool periodic = system->periodic[0] && system->periodic[1] && system->periodic[2];
     stress[0] = NAN;
-    if (field != &run->student || !run->has_stress || !periodic || isnan(system->label_stress[0]))
+    if (field != &run->student || !run->has_stress || !is_periodic(system) || isnan(system->label_stress[0]))
         return field->forces(field->context, system, energy, forces);
     mlff_batch_from_system(system, first_atom, &batch);
     return mlff_evaluator_compute(run->evaluator, &batch,
@@ -101,6 +106,8 @@ static mlff_status add_errors(const verdict_run *run, const mlff_force_field *fi
         if (error > sums->worst) sums->worst = error;
     }
     sums->n_structures++;
+    sums->n_cells += is_periodic(system);
+    sums->n_labelled_stresses += is_periodic(system) && !isnan(system->label_stress[0]);
     sums->energy_absolute += alone.energy_absolute;
     sums->n_energies += alone.n_energies;
     sums->force_absolute += alone.force_absolute;
@@ -164,6 +171,8 @@ static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS],
         run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
         base_format(stress, sizeof stress, "; stress %.3g meV/Å³ (%" PRId64 " structure%s)", 1e3 * run->verdict->stress_error,
                     usual->n_stresses, base_plural(usual->n_stresses));
+    } else if (usual->n_cells > 0 && usual->n_labelled_stresses == 0) {
+        snprintf(stress, sizeof stress, "; no stress is labelled");
     }
     list_elements(run->verdict, usual, elements, sizeof elements);
     run->verdict->total_force_error = usual->force_absolute / components;
