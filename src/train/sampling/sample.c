@@ -301,14 +301,15 @@ static int64_t longest_trajectory(const sampling *s)
     return 60;
 }
 
-// Trajectories side by side: as many of each temperature and seed that none is longer than that. The number of threads is not asked: the
-// structures must not depend on it.
+// Trajectories side by side: as many of each temperature and seed that none is longer than that, and of each seed so many, unless they become short,
+// that some can be held out. The number of threads is not asked: the structures must not depend on it.
 static int64_t count_trajectories(const sampling *s, int64_t n)
 {
-    enum { FEWEST = 2 };
-    const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures, longest = longest_trajectory(s);
+    enum { FEWEST = 2, FEWEST_OF_SEED = 6, SHORT = 20 };
+    const int64_t n_seeds = (int64_t)s->seeds->n, least = n_seeds * s->options.n_temperatures, longest = longest_trajectory(s);
     int64_t wanted = least;
     while (wanted < FEWEST || wanted * longest < n) wanted += least;
+    while (wanted < FEWEST_OF_SEED * n_seeds && (wanted + least) * SHORT <= n) wanted += least;
     return wanted < n ? wanted : n;
 }
 
