@@ -292,24 +292,27 @@ done:
 
 // Samples of a trajectory, which is held out as a whole or not at all: 1.5 ps by default, or 6 where atoms go on around each other, as in a
 // liquid.
+enum { LONGEST = 60, LONGEST_IN_CELL = 240 };
+
 static int64_t longest_trajectory(const sampling *s)
 {
     for (size_t k = 0; k < s->seeds->n; k++) {
         const mlff_system *system = s->seeds->samples[k].system;
-        if (system->periodic[0] || system->periodic[1] || system->periodic[2]) return 240;
+        if (system->periodic[0] || system->periodic[1] || system->periodic[2]) return LONGEST_IN_CELL;
     }
-    return 60;
+    return LONGEST;
 }
 
 // Trajectories side by side: as many of each temperature and seed that none is longer than that, and of each seed so many, unless they become short,
 // that some can be held out. The number of threads is not asked: the structures must not depend on it.
 static int64_t count_trajectories(const sampling *s, int64_t n)
 {
-    enum { FEWEST = 2, FEWEST_OF_SEED = 6, SHORT = 20 };
+    enum { FEWEST = 2, FEWEST_OF_SEED = 6 };
     const int64_t n_seeds = (int64_t)s->seeds->n, least = n_seeds * s->options.n_temperatures, longest = longest_trajectory(s);
+    const int64_t is_short = longest == LONGEST_IN_CELL ? longest / 2 : longest / 3;
     int64_t wanted = least;
     while (wanted < FEWEST || wanted * longest < n) wanted += least;
-    while (wanted < FEWEST_OF_SEED * n_seeds && (wanted + least) * SHORT <= n) wanted += least;
+    while (wanted < FEWEST_OF_SEED * n_seeds && (wanted + least) * is_short <= n) wanted += least;
     return wanted < n ? wanted : n;
 }
 
