@@ -135,7 +135,7 @@ class Sampling(unittest.TestCase):
         """What was made before Ctrl-C is in the exception."""
 
         class Tired(EMT):
-            n_left = 60
+            n_left = 130
 
             def calculate(self, *arguments, **keywords):
                 self.n_left -= 1
