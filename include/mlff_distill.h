@@ -29,8 +29,9 @@ typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR
 
 /* One requirement and what was measured. A bar that was asked for and could not be measured fails the verdict. */
 typedef struct mlff_bar {
-    const char *name; /* "held_out", "error.forces", "error.energy", "baseline", "speed", "speed.batch", "stability.nve",
-                           "stability.hot", "core", "pressed", "structure", "spectrum" */
+    const char
+        *name; /* "held_out", "error.forces", "error.energy", "error.stress", "baseline", "speed", "speed.batch", "stability.nve",
+                           "stability.hot", "core", "pressed", "error.dynamics", "structure", "spectrum" */
     const char *unit; /* "meV/Å"; "" for a pure number */
     double value;     /* NaN: none; where the interval holds the limit there is a value, and the state is MLFF_BAR_NOT_MEASURED */
     /* Half width of the interval that decides: of "stability.nve" the one of 99 %, of "speed" and "speed.batch" all blocks of time but the
@@ -71,13 +72,17 @@ typedef struct mlff_verdict_options {
     /* Structures with two atoms pressed together that the bar `pressed` counts, at most; of more than 128 atoms down to a quarter of them.
      * 1024; 0 leaves the bar out. */
     int n_pressed;
+    /* Structures of new dynamics of the student (at temperature_kelvin and hot_kelvin) whose forces the bar `error.dynamics` compares with
+     * the teacher's; its limit is max_force_error. At least 16, of more than 128 atoms down to a quarter of them. 64; 0 leaves the bar out. */
+    int n_dynamics;
+    double max_stress_error; /* eV/Å³, mean absolute of the six components; of cells with labels of the stress; 0.005 */
 } mlff_verdict_options;
 MLFF_API mlff_verdict_options mlff_verdict_options_default(void);
 
 typedef struct mlff_verdict mlff_verdict;
 /* Judges a student on held-out labelled structures and in molecular dynamics from `start` (which may be NULL where
  * options->systems are given). `teacher` NULL: bars that need one
- * (speed, pressed, structure, spectrum) are not measured and therefore fail if they are asked for. Fails as mlff_evaluator_create,
+ * (speed, pressed, error.dynamics, structure, spectrum) are not measured and therefore fail if they are asked for. Fails as mlff_evaluator_create,
  * mlff_evaluator_compute, and with MLFF_ERR_INTERRUPTED; a student whose dynamics fail is a failed bar, no failure. After a failure
  * *verdict_out has the bars that were measured before it, where there are any, and else what it had. */
 MLFF_API mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
@@ -145,12 +150,14 @@ typedef struct mlff_distill_config {
     const char *systems_hash; /* SHA-256 of the structures of `systems`, which mlff_distill sets; NULL: not known */
     int n_pressed;            /* mlff_verdict_options; without a teacher the bar is left out */
     double nearer;            /* mlff_trainer_options; 0.03 */
+    int n_dynamics;           /* mlff_verdict_options; without a teacher the bar is left out */
+    double max_stress_error;  /* mlff_verdict_options */
 } mlff_distill_config;
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);
 /* Makes a preset one of a run from labels that are there: all structures of `labels` (n_structures 0), no rounds, no probes, no baseline,
  * a core_repulsion of 1 at most, and, where the configuration names no teacher to measure beside, no bars that need one
- * (min_speed 0, compare_ps 0, n_pressed 0). */
+ * (min_speed 0, compare_ps 0, n_pressed 0, n_dynamics 0). */
 MLFF_API void mlff_distill_use_labels(mlff_distill_config *config, const char *labels);
 /* Writes a configuration as JSON. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path);

@@ -594,11 +594,11 @@ test_verdict_words() {
     says 'structure .* over 4 x 0.004 ps'
     says 'pressed +passed .* of (64|128) structures? with two atoms pressed to 0.6 of their covalent distance (is|are) wrong'
     run 1 $judge --hot 0 --pressed 64 --compare 1
-    says '^not judged, since there is no --teacher to compare with: speed$'
+    says '^not judged, since there is no --teacher to compare with: speed, error.dynamics$'
     says 'structure +NOT MEASURED +- <= +-  '
     says 'pressed +NOT MEASURED +- <= +10 +%: no teacher to measure beside'
     run 1 $judge --hot 0
-    says '^not judged, since there is no --teacher to compare with: speed, pressed, structure, spectrum$'
+    says '^not judged, since there is no --teacher to compare with: speed, pressed, error.dynamics, structure, spectrum$'
     grep -q 'NOT MEASURED' out && fail "a bar that was not asked for"
     # What cannot be decided is continued, of a small system for longer: a limit within any interval.
     run 1 verdict ethanol --test water.xyz --system ethanol --nve 0.2 --hot 0 --compare 0 --min-speed 0 --max-drift 1e-12

@@ -209,7 +209,7 @@ class Distilling(unittest.TestCase):
             for key, labels in sources.items():
                 run = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, progress=lambda *row: told.append(row), **settings)
                 bars = {bar["name"]: bar for bar in run.verdict["bars"]}
-                self.assertEqual(sorted({"held_out", "error.forces", "error.energy", "stability.nve", "stability.hot", "core"}), sorted(bars))
+                self.assertEqual(sorted({"held_out", "error.forces", "error.energy", "error.stress", "stability.nve", "stability.hot", "core"}), sorted(bars))
                 self.assertIsNone(run.verdict["teacher"])
                 self.assertRegex(bars["error.forces"]["text"], "against the labels of [0-9]+ held-out structures")
                 self.assertTrue(np.isfinite(run.history["validation_stress_mae"]).all())

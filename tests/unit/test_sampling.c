@@ -299,7 +299,7 @@ static void test_lengths_of_trajectories(void **state)
             n_trajectories += n_of[g] > 0;
             assert_true(n_of[g] <= (in_cell ? 240 : 60));
         }
-        assert_int_equal(n_trajectories, in_cell ? 3 : 9); // a multiple of three temperatures
+        assert_int_equal(n_trajectories, in_cell ? 6 : 9); // a multiple of three temperatures
         mlff_samples_destroy(samples);
         mlff_samples_destroy(seeds);
         mlff_teacher_destroy(teacher);

@@ -578,6 +578,8 @@ class mlff_distill_config(Options):
         ("systems_hash", c_char_p),
         ("n_pressed", c_int),
         ("nearer", c_double),
+        ("n_dynamics", c_int),
+        ("max_stress_error", c_double),
     ]
 
 

@@ -16,7 +16,7 @@ static const cli_option options[] = {
      "structures that the student was trained on, repeated for several files: copies in --test fail the verdict\n"
      "(those that its metadata name, where they are still there)"},
     {"teacher", 0, "TEACHER",
-     "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, pressed, structure and spectrum are beside it"},
+     "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, pressed, error.dynamics, structure and spectrum\nare beside it"},
     {"baseline", 0, "MODEL", "a model that the student must not be worse than on the same structures"},
     {"output", 'o', "FILE", "the verdict as JSON"},
     {"system", 0, "NAME",
@@ -28,11 +28,14 @@ static const cli_option options[] = {
     {"compare", 0, "PS",
      "dynamics of student and of teacher for structure and spectrum, each in four runs, ps (20; 0 leaves them out)"},
     {"pressed", 0, "N", "most structures with two atoms pressed together (1024; of large systems a quarter; 0 leaves them out)"},
+    {"dynamics", 0, "N",
+     "structures of new dynamics of the student, at --temperature and 500 K, to compare forces (64; 0: none)"},
     {"speed-time", 0, "S",
      "of student and teacher together, for each of speed and speed.batch, s (1.2); longer on a busy machine"},
     {"timestep", 0, "FS", "fs (0.5)"},
     {"max-force-error", 0, "EV_PER_ANGSTROM", "mean absolute, eV/Å (0.05)"},
     {"max-energy-error", 0, "EV", "mean absolute, eV/atom (0.005)"},
+    {"max-stress-error", 0, "EV_PER_ANGSTROM3", "mean absolute of the six components, eV/Å³ (0.005, 0.8 GPa)"},
     {"max-drift", 0, "EV_PER_PS", "slope of the conserved energy, eV/atom/ps (5e-5)"},
     {"min-speed", 0, "RATIO", "teacher's time over the student's (1)"},
     {"seed", 0, "S", "of velocities and noise (0)"},
@@ -52,14 +55,15 @@ static void leave_out_comparisons(const cli_arguments *arguments, mlff_verdict_o
 {
     if (cli_given(arguments, "teacher")) return;
     const bool speed = !cli_given(arguments, "min-speed"), pressed = !cli_given(arguments, "pressed"),
-               compare = !cli_given(arguments, "compare");
+               dynamics = !cli_given(arguments, "dynamics"), compare = !cli_given(arguments, "compare");
     if (speed) o->min_speed = 0;
     if (pressed) o->n_pressed = 0;
+    if (dynamics) o->n_dynamics = 0;
     if (compare) o->compare_ps = 0;
-    if (speed || pressed || compare)
-        printf("not judged, since there is no --teacher to compare with: %s%s%s%s%s\n", speed ? "speed" : "",
-               speed && (pressed || compare) ? ", " : "", pressed ? "pressed" : "", pressed && compare ? ", " : "",
-               compare ? "structure, spectrum" : "");
+    char names[80];
+    const int length = snprintf(names, sizeof names, "%s%s%s%s", speed ? ", speed" : "", pressed ? ", pressed" : "",
+                                dynamics ? ", error.dynamics" : "", compare ? ", structure, spectrum" : "");
+    if (length > 0) printf("not judged, since there is no --teacher to compare with: %s\n", names + strlen(", "));
 }
 
 static int parse(cli_arguments *arguments, mlff_verdict_options *o)
@@ -76,6 +80,8 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->max_drift = cli_number(arguments, "max-drift", 0, 1e6, o->max_drift);
     o->min_speed = cli_number(arguments, "min-speed", 0, 1e6, o->min_speed);
     o->n_pressed = (int)cli_int(arguments, "pressed", 0, 1000000, o->n_pressed);
+    o->n_dynamics = (int)cli_int(arguments, "dynamics", 0, 1000000, o->n_dynamics);
+    o->max_stress_error = cli_number(arguments, "max-stress-error", 0, 1e6, o->max_stress_error);
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->callback = show;
@@ -364,7 +370,7 @@ const cli_command verdict_command = {
     .usage = "STUDENT --test LABELS.extxyz [--teacher TEACHER] [--system NAME ...] [-o VERDICT.json] [OPTIONS]",
     .details =
         "Measures errors on held-out structures, the drift of the energy in NVE dynamics, bonds at 500 K and compressed pairs.\n"
-        "With --teacher it also compares speed, forces on atoms that are pressed together, distances and vibrations with the\n"
+        "With --teacher it also compares speed, forces on pressed atoms and in new dynamics, distances and vibrations with the\n"
         "teacher's; without one these bars are left out. What is requested and cannot be measured fails. The dynamics begin "
         "with\n"
         "each --system, or with the first structure of --test; molecules are relaxed first, by the teacher or else by the\n"

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "analysis.h"
+#include "beside_teacher.h"
 #include "model/evaluator/evaluator.h"
 #include "train/sampling/pressed_pairs.h"
-#include "train/teachers/teacher.h"
 #include "verdict.h"
 
 #define MOST_WRONG 10.0 // %
@@ -70,40 +70,6 @@ done:
     return status;
 }
 
-static bool ends_verdict(mlff_status status)
-{
-    return status == MLFF_ERR_MEMORY || status == MLFF_ERR_DEVICE || status == MLFF_ERR_INTERRUPTED;
-}
-
-// NULL for a function of the caller's.
-static mlff_teacher *teacher_of(const mlff_force_field *field)
-{
-    return field->forces == mlff_teacher_forces ? field->context : NULL;
-}
-
-// The structures that one call computes side by side, where each has a status of its own; 1 where they are computed one by one.
-static int parallel_calls(const mlff_force_field *field)
-{
-    const mlff_teacher *teacher = teacher_of(field);
-    return teacher && !teacher->kind->forces ? teacher->facts.n_parallel : 1;
-}
-
-// A structure at which the teacher fails costs this structure.
-static mlff_status label(const mlff_force_field *teacher, pressed_block *block)
-{
-    if (parallel_calls(teacher) > 1)
-        return mlff_teacher_compute(teacher->context, (const mlff_system *const *)block->systems, block->n, block->labels);
-    for (int k = 0; k < block->n; k++) {
-        mlff_label *to = &block->labels[k];
-        mlff_status status = teacher_label_allocate(to, block->systems[k]->n_atoms, false);
-        if (status != MLFF_OK) return status;
-        status = teacher->forces(teacher->context, block->systems[k], &to->energy, to->forces);
-        if (ends_verdict(status)) return status;
-        if (status != MLFF_OK) teacher_label_fail(to, status);
-    }
-    return MLFF_OK;
-}
-
 // Infinite where one is not finite.
 static double largest_component(const double *forces, const double *other, int n)
 {
@@ -149,13 +115,13 @@ static mlff_status measure(const verdict_run *run, const pressed_pairs *pairs, i
                            pressed_tally *tally)
 {
     mlff_status status = MLFF_OK;
-    const int parallel = parallel_calls(run->teacher);
+    const int parallel = beside_teacher_parallel(run->teacher);
     const int64_t end = (int64_t)DRAWS * target;
     while (tally->n < target && tally->n_drawn < end && (tally->n > 0 || tally->n_failed < ENOUGH_FAILURES)) {
         const int left = target - tally->n, n = parallel < left ? parallel : left;
         MLFF_TRY(verdict_tell(run, "atoms pressed together", (double)tally->n / target));
         MLFF_TRY(fill(run, pairs, n < AT_ONCE ? n : AT_ONCE, tally, end, block));
-        MLFF_TRY(label(run->teacher, block));
+        MLFF_TRY(beside_teacher_label(run->teacher, block->systems, block->n, block->labels));
         for (int k = 0; k < block->n; k++)
             MLFF_TRY(judge(run, block->systems[k], &block->closest[k], &block->labels[k], forces, tally));
         block_clear(block);
@@ -229,7 +195,7 @@ mlff_status verdict_pressed(const verdict_run *run)
         return MLFF_OK;
     }
     if (!(forces = base_alloc(3 * (size_t)run->start->n_atoms, sizeof *forces, "forces"))) return MLFF_ERR_MEMORY;
-    mlff_teacher *teacher = teacher_of(run->teacher);
+    mlff_teacher *teacher = beside_teacher_of(run->teacher);
     if (run->evaluator) expected = evaluator_expect_magnitudes(run->evaluator, true); // none: a field of the caller's
     if (teacher) teacher_expect_magnitudes(teacher, true);
     MLFF_TRY(pressed_pairs_open(run->start, &pairs));

@@ -9,79 +9,8 @@
 #include "atoms/elements/covalent.h"
 #include "atoms/images.h"
 #include "model/evaluator/evaluator.h"
+#include "trajectory.h"
 #include "verdict_kept.h"
-
-enum { EVERY = 8 }; // steps between samples: 4 fs at 0.5 fs a step, which resolves up to 4170 1/cm
-
-// A run of one force field from a copy of the start.
-typedef struct trajectory {
-    mlff_system *system;
-    mlff_dynamics *dynamics;
-    const char *what;
-} trajectory;
-
-static void trajectory_free(trajectory *t)
-{
-    mlff_dynamics_destroy(t->dynamics);
-    mlff_system_destroy(t->system);
-    *t = (trajectory){0};
-}
-
-static mlff_status begin_dynamics(const verdict_run *run, const mlff_force_field *field, mlff_ensemble ensemble, double kelvin,
-                                  uint64_t seed, trajectory *t)
-{
-    mlff_dynamics_options options = mlff_dynamics_options_default();
-    options.ensemble = ensemble;
-    options.timestep_fs = run->verdict->options.timestep_fs;
-    options.temperature_kelvin = kelvin;
-    options.seed = seed;
-    mlff_dynamics_destroy(t->dynamics);
-    t->dynamics = NULL;
-    if (field == &run->student) return mlff_dynamics_create_on(run->evaluator, &options, t->system, NULL, NULL, &t->dynamics);
-    return mlff_dynamics_create(&options, t->system, field->forces, field->context, &t->dynamics);
-}
-
-// A copy of the start with velocities of the Maxwell-Boltzmann distribution.
-static mlff_status begin(const verdict_run *run, const mlff_force_field *field, mlff_ensemble ensemble, double kelvin,
-                         uint64_t seed, const char *what, trajectory *t)
-{
-    mlff_status status = MLFF_OK;
-    *t = (trajectory){.what = what};
-    MLFF_TRY(mlff_system_copy(run->start, &t->system));
-    MLFF_TRY(mlff_system_thermalize(t->system, kelvin, seed));
-    MLFF_TRY(begin_dynamics(run, field, ensemble, kelvin, seed, t));
-done:
-    return status;
-}
-
-// Runs n samples of EVERY steps; `sample` sees the system after each. Other failures than of the dynamics end the verdict.
-typedef mlff_status (*sample_function)(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state);
-static mlff_status sample(const verdict_run *run, trajectory *t, int64_t n, sample_function take, void *context,
-                          int64_t *n_done_out)
-{
-    mlff_status status = MLFF_OK;
-    for (*n_done_out = 0; *n_done_out < n; (*n_done_out)++) {
-        mlff_dynamics_state state;
-        MLFF_TRY(mlff_dynamics_run(t->dynamics, EVERY, NULL));
-        MLFF_TRY(mlff_dynamics_state_get(t->dynamics, &state));
-        if (take) MLFF_TRY(take(context, *n_done_out, t->system, &state));
-        if (*n_done_out % 16 == 0) MLFF_TRY(verdict_tell(run, t->what, (double)*n_done_out / (double)n));
-    }
-done:
-    return status;
-}
-
-// A length that was asked for as samples, and the length of samples, ps.
-static int64_t samples_of(const verdict_run *run, double picoseconds)
-{
-    const double n = picoseconds * 1000 / (EVERY * run->verdict->options.timestep_fs);
-    return n < 1 ? 1 : (int64_t)n;
-}
-
-static double length_of(const verdict_run *run, int64_t n_samples)
-{
-    return (double)n_samples * EVERY * run->verdict->options.timestep_fs * 1e-3;
-}
 
 // ---- conservation of energy -----------------------------------------------------------------------------------------
 
@@ -103,27 +32,28 @@ mlff_status verdict_nve(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
-    const int64_t n = samples_of(run, o->nve_ps);
-    const double sample_ps = length_of(run, 1), per_atom = 1.0 / (run->start->n_atoms * sample_ps);
+    const int64_t n = trajectory_samples(run, o->nve_ps);
+    const double sample_ps = trajectory_length(run, 1), per_atom = 1.0 / (run->start->n_atoms * sample_ps);
     trajectory t = {0};
     double *energies = NULL;
     size_t capacity = 0;
     analysis_slope drift = {NAN, NAN, false};
     int64_t done = 0, part = 0;
-    MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->temperature_kelvin, o->seed, "NVE: equilibration", &t));
-    status = sample(run, &t, samples_of(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &part);
+    MLFF_TRY(trajectory_begin(run, &run->student, MLFF_LANGEVIN, o->temperature_kelvin, o->seed, "NVE: equilibration", &t));
+    status = trajectory_sample(run, &t, trajectory_samples(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &part);
     if (status == MLFF_OK) {
-        MLFF_TRY(begin_dynamics(run, &run->student, MLFF_NVE, o->temperature_kelvin, o->seed, &t));
+        MLFF_TRY(trajectory_begin_dynamics(run, &run->student, MLFF_NVE, o->temperature_kelvin, o->seed, &t));
         t.what = "NVE";
     }
     for (int64_t end = n; status == MLFF_OK && !drift.decided && end <= longest(run->start->n_atoms) * n; end *= 2) {
         MLFF_TRY(base_grow(&energies, &capacity, (size_t)end, sizeof *energies, "energies"));
-        status = sample(run, &t, end - done, take_energy, energies + done, &part);
+        status = trajectory_sample(run, &t, end - done, take_energy, energies + done, &part);
         done += part;
         drift = analysis_drift(energies, done, o->max_drift / per_atom);
     }
     if (status != MLFF_OK && !verdict_of_structure(status)) goto done;
-    const double slope = 1e3 * fabs(drift.slope) * per_atom, half = 1e3 * drift.half * per_atom, ran_ps = length_of(run, done);
+    const double slope = 1e3 * fabs(drift.slope) * per_atom, half = 1e3 * drift.half * per_atom,
+                 ran_ps = trajectory_length(run, done);
     mlff_bar *bar = verdict_add(run->verdict, "stability.nve", "meV/atom/ps", slope, half, 1e3 * o->max_drift, 0);
     if (status != MLFF_OK) {
         bar->state = MLFF_BAR_FAILED;
@@ -190,7 +120,7 @@ static mlff_status watch_bonds(void *context, int64_t k, const mlff_system *syst
     find_broken(watch, system, broken, sizeof broken);
     if (!broken[0]) return MLFF_OK;
     base_format(watch->first, sizeof watch->first, "%s after %.2f ps", broken,
-                (double)(k + 1) * EVERY * watch->timestep_fs * 1e-3);
+                (double)(k + 1) * TRAJECTORY_EVERY * watch->timestep_fs * 1e-3);
     return mlff_fail(MLFF_ERR_UNSTABLE, "%s", watch->first);
 }
 
@@ -211,8 +141,8 @@ mlff_status verdict_hot(const verdict_run *run)
     const mlff_verdict_options *o = &run->verdict->options;
     bond_watch watch = {.timestep_fs = o->timestep_fs, .closest = INFINITY};
     trajectory t = {0};
-    const int64_t n = samples_of(run, o->hot_ps);
-    const double hot_ps = length_of(run, n);
+    const int64_t n = trajectory_samples(run, o->hot_ps);
+    const double hot_ps = trajectory_length(run, n);
     int n_good = 0;
     char reason[160] = "", contacts[160] = "", bonds[96];
     MLFF_TRY(bond_list_create(run->start, &watch.bonds));
@@ -226,8 +156,8 @@ mlff_status verdict_hot(const verdict_run *run)
         int64_t done;
         char what[64];
         base_format(what, sizeof what, "%g K, run %d of %d", o->hot_kelvin, k + 1, o->hot_runs);
-        MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->hot_kelvin, o->seed + 1000 + (uint64_t)k, what, &t));
-        status = sample(run, &t, n, watch_bonds, &watch, &done);
+        MLFF_TRY(trajectory_begin(run, &run->student, MLFF_LANGEVIN, o->hot_kelvin, o->seed + 1000 + (uint64_t)k, what, &t));
+        status = trajectory_sample(run, &t, n, watch_bonds, &watch, &done);
         if (status != MLFF_OK && !verdict_of_structure(status)) goto done;
         n_good += status == MLFF_OK;
         if (status != MLFF_OK && !reason[0]) snprintf(reason, sizeof reason, "run %d: %.140s", k, mlff_last_error());
@@ -506,11 +436,11 @@ static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observe
     if (verdict_kept_run(run, k, values, n_values)) goto done;
     if (!(to->velocities = base_alloc((size_t)n * 3 * (size_t)run->start->n_atoms, sizeof(double), "velocities")))
         MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(begin(run, field, MLFF_LANGEVIN, o->temperature_kelvin, o->seed + 2000 + (uint64_t)k, what, &t));
-    MLFF_TRY(sample(run, &t, n / 5 + 1, NULL, NULL, &done)); // equilibration
-    MLFF_TRY(sample(run, &t, n, observe, to, &done));
-    MLFF_TRY(spectrum_of(to->velocities, n, t.system->masses, t.system->n_atoms, EVERY * o->timestep_fs, lags, to->spectrum,
-                         &to->spectrum_step));
+    MLFF_TRY(trajectory_begin(run, field, MLFF_LANGEVIN, o->temperature_kelvin, o->seed + 2000 + (uint64_t)k, what, &t));
+    MLFF_TRY(trajectory_sample(run, &t, n / 5 + 1, NULL, NULL, &done)); // equilibration
+    MLFF_TRY(trajectory_sample(run, &t, n, observe, to, &done));
+    MLFF_TRY(spectrum_of(to->velocities, n, t.system->masses, t.system->n_atoms, TRAJECTORY_EVERY * o->timestep_fs, lags,
+                         to->spectrum, &to->spectrum_step));
     MLFF_TRY(verdict_keep_run(run, k, values, n_values));
 done:
     trajectory_free(&t);
@@ -554,8 +484,8 @@ static mlff_status judge_spectra(const verdict_run *run, double step, const doub
     const mlff_verdict_options *o = &run->verdict->options;
     if (n / 2 >= LEAST_LAGS)
         return judge(run, "spectrum", step, spectra, n / 2 < LAGS ? (int)(n / 2) : LAGS, "vibrational density of states",
-                     length_of(run, n));
-    const double least = 1e-3 * 2 * LEAST_LAGS * RUNS * EVERY * o->timestep_fs;
+                     trajectory_length(run, n));
+    const double least = 1e-3 * 2 * LEAST_LAGS * RUNS * TRAJECTORY_EVERY * o->timestep_fs;
     verdict_say(verdict_add(run->verdict, "spectrum", "", NAN, NAN, NAN, 0),
                 "of the %g ps compared, four runs of %" PRId64 " sample%s, a spectrum has %" PRId64
                 " points and needs %d: compare %.3g ps or more",
@@ -572,7 +502,7 @@ static void not_compared(const verdict_run *run, const char *reason)
 mlff_status verdict_compare(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
-    const int64_t n = samples_of(run, run->verdict->options.compare_ps / RUNS);
+    const int64_t n = trajectory_samples(run, run->verdict->options.compare_ps / RUNS);
     const double *distances[2 * RUNS], *spectra[2 * RUNS];
     observed seen[2 * RUNS];
     memset(seen, 0, sizeof seen);
@@ -594,7 +524,8 @@ mlff_status verdict_compare(const verdict_run *run)
         distances[k] = seen[k].distances.count;
         spectra[k] = seen[k].spectrum;
     }
-    MLFF_TRY(judge(run, "structure", 0.05, distances, BINS, "distances of all pairs of atoms up to 10 Å", length_of(run, n)));
+    MLFF_TRY(
+        judge(run, "structure", 0.05, distances, BINS, "distances of all pairs of atoms up to 10 Å", trajectory_length(run, n)));
     MLFF_TRY(judge_spectra(run, seen[0].spectrum_step, spectra, n));
 done:
     for (int k = 0; k < 2 * RUNS; k++) distance_histogram_free(&seen[k].distances);

@@ -23,9 +23,11 @@ mlff_verdict_options mlff_verdict_options_default(void)
                                   .compare_ps = 20,
                                   .max_force_error = 0.05,
                                   .max_energy_error = 0.005,
+                                  .max_stress_error = 0.005,
                                   .max_drift = 5e-5,
                                   .min_speed = 1,
-                                  .n_pressed = 1024};
+                                  .n_pressed = 1024,
+                                  .n_dynamics = 64};
 }
 
 // ---- bars -----------------------------------------------------------------------------------------------------------
@@ -99,6 +101,7 @@ static mlff_status measure_system(const verdict_run *run)
     if (o->hot_ps > 0) MLFF_TRY(verdict_measure(run, VERDICT_HOT, verdict_hot));
     MLFF_TRY(verdict_measure(run, VERDICT_CORE, verdict_core));
     if (o->n_pressed > 0) MLFF_TRY(verdict_measure(run, VERDICT_PRESSED, verdict_pressed));
+    if (o->n_dynamics > 0) MLFF_TRY(verdict_measure(run, VERDICT_OWN, verdict_own_dynamics));
     if (o->compare_ps > 0) MLFF_TRY(verdict_measure(run, VERDICT_COMPARE, verdict_compare));
 done:
     return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* verdict.h: shared by verdict.c (the list of bars), verdict_errors.c, speed.c, stability.c (bars from molecular dynamics), pressed.c
- * and verdict_file.c. */
+/* verdict.h: shared by verdict.c (the list of bars), verdict_errors.c, speed.c, stability.c (bars from molecular dynamics), pressed.c,
+ * own_dynamics.c and verdict_file.c. */
 #ifndef VERDICT_H
 #define VERDICT_H
 
@@ -8,7 +8,7 @@
 #include "mlff_distill.h"
 #include "verdict_compositions.h"
 
-enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 4 + 8 * VERDICT_MAX_SYSTEMS };
+enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 5 + 9 * VERDICT_MAX_SYSTEMS };
 enum { VERDICT_RUNS = 8 }; /* of the comparison with the teacher, by both together */
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
@@ -108,6 +108,8 @@ mlff_status verdict_hot(const verdict_run *run);
 mlff_status verdict_core(const verdict_run *run);
 /* Structures in which two atoms are pressed together, beside the teacher. */
 mlff_status verdict_pressed(const verdict_run *run);
+/* Forces in new dynamics of the student, beside the teacher. */
+mlff_status verdict_own_dynamics(const verdict_run *run);
 mlff_status verdict_compare(const verdict_run *run);
 
 #endif

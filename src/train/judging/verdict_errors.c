@@ -16,8 +16,8 @@
 
 typedef struct error_sums {
     double force_absolute, force_square, energy_absolute;
-    double energy_sum, energy_square; // of differences, eV/atom and its square
-    double stress_absolute;           // of six components each, eV/Å³
+    double energy_sum, energy_square;        // of differences, eV/atom and its square
+    double stress_absolute, stress_labelled; // of six components each: of errors and of labels, eV/Å³
     int64_t n_components, n_energies, n_structures, n_stresses;
     int64_t n_cells, n_labelled_stresses; // that repeat along three axes; of these with a stress
     double worst;                         // largest error of a force's component
@@ -115,9 +115,17 @@ static mlff_status add_errors(const verdict_run *run, const mlff_force_field *fi
     composition_name(system, alone.name);
     *alone_out = alone;
     if (isnan(stress[0])) return MLFF_OK;
-    for (int k = 0; k < 6; k++) sums->stress_absolute += fabs(stress[k] - system->label_stress[k]);
+    for (int k = 0; k < 6; k++) {
+        sums->stress_absolute += fabs(stress[k] - system->label_stress[k]);
+        sums->stress_labelled += fabs(system->label_stress[k]);
+    }
     sums->n_stresses++;
     return MLFF_OK;
+}
+
+static double stress_error(const error_sums *sums)
+{
+    return sums->stress_absolute / (6.0 * (double)sums->n_stresses);
 }
 
 static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *text, size_t bytes)
@@ -161,6 +169,22 @@ static void tell_worst(const mlff_verdict *verdict, char *text, size_t bytes)
                     worst->name, 1e3 * composition_force_error(worst), worst->n_structures, base_plural(worst->n_structures));
 }
 
+// Dynamics at constant pressure and elastic constants are as good as the stress.
+static void judge_stress(mlff_verdict *verdict, const error_sums *usual, const error_sums *displaced)
+{
+    static const double GPA = 160.21766208; // of 1 eV/Å³
+    char beside[80] = "";
+    if (displaced->n_stresses > 0)
+        base_format(beside, sizeof beside, "; %" PRId64 " displaced structure%s: %.3g meV/Å³", displaced->n_stresses,
+                    base_plural(displaced->n_stresses), 1e3 * stress_error(displaced));
+    verdict_say(verdict_add(verdict, "error.stress", "meV/Å³", 1e3 * verdict->stress_error, NAN,
+                            1e3 * verdict->options.max_stress_error, 0),
+                "mean absolute of the six components, %.3g GPa, of %" PRId64 " structure%s with a labelled stress of %.3g on "
+                "average%s",
+                GPA * verdict->stress_error, usual->n_stresses, base_plural(usual->n_stresses),
+                1e3 * usual->stress_labelled / (6.0 * (double)usual->n_stresses), beside);
+}
+
 static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS], bool dynamics_alone, bool held_out)
 {
     const error_sums *usual = &sums[JUDGED];
@@ -168,9 +192,7 @@ static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS],
     const double components = (double)usual->n_components;
     char beside[160], spread[60] = "", stress[60] = "", elements[70], worst[140];
     if (usual->n_stresses > 0) {
-        run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
-        base_format(stress, sizeof stress, "; stress %.3g meV/Å³ (%" PRId64 " structure%s)", 1e3 * run->verdict->stress_error,
-                    usual->n_stresses, base_plural(usual->n_stresses));
+        run->verdict->stress_error = stress_error(usual);
     } else if (usual->n_cells > 0 && usual->n_labelled_stresses == 0) {
         snprintf(stress, sizeof stress, "; no stress is labelled");
     }
@@ -206,6 +228,7 @@ static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS],
                     1e3 * mean, bar->state == MLFF_BAR_FAILED ? ", as by another zero of the energy," : "", 1e3 * scatter);
     else
         verdict_say(bar, "mean absolute of the same structures");
+    if (usual->n_stresses > 0) judge_stress(run->verdict, usual, &sums[DISPLACED]);
 }
 
 // Errors differ from structure to structure, so that the mean of a few may be far from that of others.

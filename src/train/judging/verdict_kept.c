@@ -131,14 +131,19 @@ static void add_system(sha256 *hash, const mlff_system *system)
     if (system->fixed) sha256_add(hash, system->fixed, n);
 }
 
-static void add_settings(const mlff_verdict_options *o, enum verdict_part part, base_text *text)
+static void add_settings(const mlff_verdict *verdict, enum verdict_part part, base_text *text)
 {
+    const mlff_verdict_options *o = &verdict->options;
     switch (part) {
     case VERDICT_SPEED: base_text_add(text, "speed %d %a %a", o->n_threads, o->speed_s, o->min_speed); break;
     case VERDICT_NVE: base_text_add(text, "nve %a %a %a", o->nve_ps, o->temperature_kelvin, o->max_drift); break;
     case VERDICT_HOT: base_text_add(text, "hot %a %a %d", o->hot_ps, o->hot_kelvin, o->hot_runs); break;
     case VERDICT_CORE: base_text_add(text, "core %a", o->hot_kelvin); break;
     case VERDICT_PRESSED: base_text_add(text, "pressed %d", o->n_pressed); break;
+    case VERDICT_OWN:
+        base_text_add(text, "own %d %a %a %a %a", o->n_dynamics, o->temperature_kelvin, o->hot_kelvin, o->max_force_error,
+                      verdict->teacher_error);
+        break;
     case VERDICT_COMPARE: base_text_add(text, "compare %a %a", o->compare_ps, o->temperature_kelvin); break;
     }
 }
@@ -154,7 +159,7 @@ static mlff_status key_of(const verdict_run *run, enum verdict_part part, char k
     if (status != MLFF_OK) return status;
     base_text_add(&text, "build %s; %s; %s; seed %" PRIu64 ", %a fs; ", run->verdict->kept->build, run->verdict->kept->origin,
                   device.name, o->seed, o->timestep_fs);
-    add_settings(o, part, &text);
+    add_settings(run->verdict, part, &text);
     status = text.status;
     if (status == MLFF_OK) {
         sha256_begin(&hash);
@@ -393,8 +398,9 @@ done:
 
 // ---- parts
 
-static const char *const part_names[] = {[VERDICT_SPEED] = "speed", [VERDICT_NVE] = "nve",         [VERDICT_HOT] = "hot",
-                                         [VERDICT_CORE] = "core",   [VERDICT_PRESSED] = "pressed", [VERDICT_COMPARE] = "compare"};
+static const char *const part_names[] = {
+    [VERDICT_SPEED] = "speed",     [VERDICT_NVE] = "nve", [VERDICT_HOT] = "hot",        [VERDICT_CORE] = "core",
+    [VERDICT_PRESSED] = "pressed", [VERDICT_OWN] = "own", [VERDICT_COMPARE] = "compare"};
 
 static void run_name(int k, char name[16])
 {

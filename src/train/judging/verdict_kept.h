@@ -6,7 +6,7 @@
 #include "verdict.h"
 
 /* Bars that are measured together, on one system. */
-enum verdict_part { VERDICT_SPEED, VERDICT_NVE, VERDICT_HOT, VERDICT_CORE, VERDICT_PRESSED, VERDICT_COMPARE };
+enum verdict_part { VERDICT_SPEED, VERDICT_NVE, VERDICT_HOT, VERDICT_CORE, VERDICT_PRESSED, VERDICT_OWN, VERDICT_COMPARE };
 
 /* What the file at `path` holds, if it is there. `origin` names student and teacher by their content: bars of others, of another build of
  * the library, processor, system or setting are measured again. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */

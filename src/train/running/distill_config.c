@@ -67,6 +67,8 @@ static const struct field {
     JUDGE(max_drift, NUMBER, 0, 1e6),
     JUDGE(min_speed, NUMBER, 0, 1e6),
     JUDGE(n_pressed, INTEGER, 0, 1e6),
+    JUDGE(n_dynamics, INTEGER, 0, 1e6),
+    JUDGE(max_stress_error, NUMBER, 0, 1e6),
 #undef JUDGE
 #undef FIELD
 #undef FIELD_OF
@@ -79,11 +81,11 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
         const char *name, *optimizer;
         int n_structures, n_rounds, n_features, n_layers, hot_runs;
         int64_t n_steps;
-        double learning_rate, huber_forces, nve_ps, hot_ps, compare_ps, max_force_error;
-    } presets[] = {{"demo", "adamw", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1},
-                   {"quick", "soap", 2000, 0, 64, 2, 2, 25000, 2.5e-3, 0.1, 10, 20, 0, 0.06},
-                   {"standard", "soap", 8000, 2, 64, 2, 3, 200000, 2e-3, 0.03, 20, 50, 20, 0.03},
-                   {"thorough", "soap", 30000, 4, 128, 3, 3, 600000, 1e-3, 0.03, 50, 300, 60, 0.02}};
+        double learning_rate, huber_forces, nve_ps, hot_ps, compare_ps, max_force_error, max_stress_error;
+    } presets[] = {{"demo", "adamw", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1, 0.01},
+                   {"quick", "soap", 2000, 0, 64, 2, 2, 25000, 2.5e-3, 0.1, 10, 20, 0, 0.06, 0.006},
+                   {"standard", "soap", 8000, 2, 64, 2, 3, 200000, 2e-3, 0.03, 20, 50, 20, 0.03, 0.003},
+                   {"thorough", "soap", 30000, 4, 128, 3, 3, 600000, 1e-3, 0.03, 50, 300, 60, 0.02, 0.002}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
         if (strcmp(presets[k].name, name) != 0) continue;
         *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
@@ -113,7 +115,9 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .max_energy_error = 0.005,
                                             .max_drift = 5e-5,
                                             .min_speed = 1,
-                                            .n_pressed = 1024};
+                                            .n_pressed = 1024,
+                                            .n_dynamics = 64,
+                                            .max_stress_error = presets[k].max_stress_error};
         return MLFF_OK;
     }
     return mlff_fail(MLFF_ERR_USAGE, "preset \"%.40s\" is unknown; there are demo, quick, standard and thorough",
@@ -125,7 +129,7 @@ void mlff_distill_use_labels(mlff_distill_config *config, const char *labels)
     config->labels = labels;
     config->n_structures = config->n_rounds = config->n_probes = config->baseline = 0;
     config->core_repulsion = 1;
-    if (!config->teacher) config->min_speed = config->compare_ps = config->n_pressed = 0;
+    if (!config->teacher) config->min_speed = config->compare_ps = config->n_pressed = config->n_dynamics = 0;
 }
 
 // Settings of a run that samples cannot be those of one from labels: all are named at once, as an edited preset has several.

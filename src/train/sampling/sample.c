@@ -309,7 +309,7 @@ static int64_t count_trajectories(const sampling *s, int64_t n)
 {
     enum { FEWEST = 2, FEWEST_OF_SEED = 6 };
     const int64_t n_seeds = (int64_t)s->seeds->n, least = n_seeds * s->options.n_temperatures, longest = longest_trajectory(s);
-    const int64_t is_short = longest == LONGEST_IN_CELL ? longest / 2 : longest / 3;
+    const int64_t is_short = longest == LONGEST_IN_CELL ? longest / 4 : longest / 3;
     int64_t wanted = least;
     while (wanted < FEWEST || wanted * longest < n) wanted += least;
     while (wanted < FEWEST_OF_SEED * n_seeds && (wanted + least) * is_short <= n) wanted += least;
