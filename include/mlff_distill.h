@@ -29,8 +29,8 @@ typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR
 
 /* One requirement and what was measured. A bar that was asked for and could not be measured fails the verdict. */
 typedef struct mlff_bar {
-    const char
-        *name; /* "held_out", "error.forces", "error.energy", "error.stress", "baseline", "speed", "speed.batch", "stability.nve",
+    const char *
+        name; /* "held_out", "error.forces", "error.energy", "error.pressure", "baseline", "speed", "speed.batch", "stability.nve",
                            "stability.hot", "core", "pressed", "error.dynamics", "structure", "spectrum" */
     const char *unit; /* "meV/Å"; "" for a pure number */
     double value;     /* NaN: none; where the interval holds the limit there is a value, and the state is MLFF_BAR_NOT_MEASURED */
@@ -75,7 +75,7 @@ typedef struct mlff_verdict_options {
     /* Structures of new dynamics of the student (at temperature_kelvin and hot_kelvin) whose forces the bar `error.dynamics` compares with
      * the teacher's; its limit is max_force_error. At least 16, of more than 128 atoms down to a quarter of them. 64; 0 leaves the bar out. */
     int n_dynamics;
-    double max_stress_error; /* eV/Å³, mean absolute of the six components; of cells with labels of the stress; 0.005 */
+    double max_pressure_error; /* GPa: mean difference over a trajectory, of cells with labels of the stress; 0.1 */
 } mlff_verdict_options;
 MLFF_API mlff_verdict_options mlff_verdict_options_default(void);
 
@@ -147,11 +147,12 @@ typedef struct mlff_distill_config {
      * takes them, separated by commas; NULL: none. `labels_hash`: SHA-256 of each file's structures, labels and groups, separated by
      * commas, which mlff_distill sets. */
     const char *labels, *labels_hash;
-    const char *systems_hash; /* SHA-256 of the structures of `systems`, which mlff_distill sets; NULL: not known */
-    int n_pressed;            /* mlff_verdict_options; without a teacher the bar is left out */
-    double nearer;            /* mlff_trainer_options; 0.03 */
-    int n_dynamics;           /* mlff_verdict_options; without a teacher the bar is left out */
-    double max_stress_error;  /* mlff_verdict_options */
+    const char *systems_hash;  /* SHA-256 of the structures of `systems`, which mlff_distill sets; NULL: not known */
+    int n_pressed;             /* mlff_verdict_options; without a teacher the bar is left out */
+    double nearer;             /* mlff_trainer_options; 0.03 */
+    int n_dynamics;            /* mlff_verdict_options; without a teacher the bar is left out */
+    double max_pressure_error; /* mlff_verdict_options */
+    double strain;             /* mlff_sample_options; 0.03 */
 } mlff_distill_config;
 /* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
 MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);

@@ -156,10 +156,13 @@ typedef struct mlff_sample_options {
     double rattle_angstrom;                        /* largest standard deviation of a rattled coordinate; 0.15 */
     double closest;    /* structures with atoms closer than this part of the sum of their covalent radii are rejected; 0.55 */
     double oversample; /* candidates made (but by md) for each sample that farthest-point selection keeps; 1: no selection; 2 */
-    int relax;         /* seeds are relaxed by the teacher first; 1 */
+    int relax;         /* seeds are relaxed by the teacher first, in their cells; 1 */
     uint64_t seed;     /* of all random numbers */
     mlff_sample_callback callback;
     void *context;
+    /* Of structures that repeat along three axes, every other displaced structure, chain and trajectory has another cell: the lengths change
+     * by up to ± this, and each component of the strain by a third of it beside. 0.03; 0: all have the seeds' cells. */
+    double strain;
 } mlff_sample_options;
 MLFF_API mlff_sample_options mlff_sample_options_default(void);
 
@@ -191,6 +194,7 @@ typedef struct mlff_explore_options {
     uint64_t seed;
     mlff_sample_callback callback;
     void *context;
+    double strain; /* of every other trajectory of a seed in a cell, as in mlff_sample_options; 0.03 */
 } mlff_explore_options;
 MLFF_API mlff_explore_options mlff_explore_options_default(void);
 

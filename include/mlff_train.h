@@ -167,7 +167,7 @@ typedef struct mlff_trainer_options {
     uint64_t seed;            /* of the order of structures */
     int batch_size;           /* structures a step; 32 */
     int64_t n_steps;          /* of the whole run: what the schedule spans; 10000 */
-    mlff_loss loss;           /* energy_weight 1, per atom; forces_weight and stress_weight 100; the others 0 */
+    mlff_loss loss;           /* energy_weight 1, per atom; forces_weight 100, stress_weight 3000; the others 0 */
     double energy_boost;      /* energy_weight is multiplied by this in the last fifth of the run; 100 */
     double learning_rate;     /* 1e-3, the peak */
     double learning_rate_end; /* 1e-6 */

@@ -160,7 +160,7 @@ class Distilling(unittest.TestCase):
             run = distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", n_threads=1, progress=tell, **settings)
             self.assertFalse(run.passed)  # 60 steps
             self.assertIn("error.forces", [bar["name"] for bar in run.verdict["bars"]])
-            self.assertRegex(str(run), r"^failed: .*error\.forces.*report\.html$")
+            self.assertRegex(str(run), r"^failed: .*error\.energy.*report\.html$")
             self.assertLess(len(repr(run)), 200)
             self.assertEqual(run.history["step"][-1], 60)
             self.assertTrue(np.isfinite(run.history["validation_force_mae"]).all())
@@ -209,7 +209,7 @@ class Distilling(unittest.TestCase):
             for key, labels in sources.items():
                 run = distill(labels=labels, out=folder / key, preset="demo", device="cpu", n_threads=1, progress=lambda *row: told.append(row), **settings)
                 bars = {bar["name"]: bar for bar in run.verdict["bars"]}
-                self.assertEqual(sorted({"held_out", "error.forces", "error.energy", "error.stress", "stability.nve", "stability.hot", "core"}), sorted(bars))
+                self.assertEqual(sorted({"held_out", "error.forces", "error.energy", "error.pressure", "stability.nve", "stability.hot", "core"}), sorted(bars))
                 self.assertIsNone(run.verdict["teacher"])
                 self.assertRegex(bars["error.forces"]["text"], "against the labels of [0-9]+ held-out structures")
                 self.assertTrue(np.isfinite(run.history["validation_stress_mae"]).all())

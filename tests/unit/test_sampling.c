@@ -307,6 +307,53 @@ static void test_lengths_of_trajectories(void **state)
     }
 }
 
+// Every other structure that repeats along three axes has a cell of its own, within the limits; molecules and slabs have none.
+static void test_strained_cells(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"thermal", "rattle", "md"};
+    mlff_sample_options options = mlff_sample_options_default();
+    options.oversample = 1;
+    options.relax = 0;
+    options.interval_fs = 2;
+    for (int n_axes = 2; n_axes <= 3; n_axes++)
+        for (int m = 0; m < 3; m++)
+            for (int strained = 0; strained < 2; strained++) {
+                mlff_system *system = molecule("ethanol");
+                mlff_samples *seeds;
+                int64_t n_others = 0;
+                double least = 1, most = 1;
+                for (int c = 0; c < 3; c++) system->cell[4 * c] = 12, system->periodic[c] = c < n_axes;
+                assert_ok(mlff_samples_create(&seeds));
+                assert_ok(mlff_samples_add(seeds, system, NULL));
+                mlff_teacher *teacher = spring_teacher(system);
+                options.methods = methods[m];
+                options.n_samples = m == 2 ? 481 : 121; // six trajectories
+                options.strain = strained ? 0.03 : 0;
+                mlff_samples *samples = sample_with(teacher, seeds, &options);
+                const int64_t n = mlff_samples_size(samples);
+                for (int64_t k = 0; k < n; k++) {
+                    const double *cell = mlff_samples_get(samples, k, NULL)->cell;
+                    n_others += memcmp(cell, system->cell, sizeof system->cell) != 0;
+                    for (int c = 0; c < 9; c++) {
+                        const double part = cell[c] / 12 - (c % 4 == 0);
+                        assert_true(fabs(part) <= (c % 4 == 0 ? 0.04 : 0.01) + 1e-12);
+                        if (c % 4 == 0) least = fmin(least, 1 + part), most = fmax(most, 1 + part);
+                    }
+                }
+                if (n_axes == 3 && strained) {
+                    assert_true(n > 100 && n_others >= n / 3 && n_others <= 2 * n / 3 + 1);
+                    assert_true(least < 0.995 && most > 1.005);
+                } else {
+                    assert_int_equal(n_others, 0);
+                }
+                mlff_samples_destroy(samples);
+                mlff_samples_destroy(seeds);
+                mlff_teacher_destroy(teacher);
+                mlff_system_destroy(system);
+            }
+}
+
 // Springs hold the atoms of each frame nearer than is wanted: the trajectories end, with none of them.
 static void test_all_rejected(void **state)
 {
@@ -688,6 +735,7 @@ int main(void)
                                        cmocka_unit_test(test_pairs_of_large_atoms),
                                        cmocka_unit_test(test_sample),
                                        cmocka_unit_test(test_lengths_of_trajectories),
+                                       cmocka_unit_test(test_strained_cells),
                                        cmocka_unit_test(test_number_of_processes),
                                        cmocka_unit_test(test_all_rejected),
                                        cmocka_unit_test(test_stopped),

@@ -479,6 +479,7 @@ class mlff_sample_options(Options):
         ("seed", c_uint64),
         ("callback", c_void_p),
         ("context", c_void_p),
+        ("strain", c_double),
     ]
 
 
@@ -579,7 +580,8 @@ class mlff_distill_config(Options):
         ("n_pressed", c_int),
         ("nearer", c_double),
         ("n_dynamics", c_int),
-        ("max_stress_error", c_double),
+        ("max_pressure_error", c_double),
+        ("strain", c_double),
     ]
 
 

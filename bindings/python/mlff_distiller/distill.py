@@ -120,7 +120,7 @@ def sample(
             None: modes, rattle, md and pairs.
         temperatures: K, at most eight.
         relax: the teacher relaxes the seeds first.
-        options: timestep_fs, friction_per_fs, interval_fs, rattle_angstrom, closest, oversample, as in `mlff_sample_options`.
+        options: timestep_fs, friction_per_fs, interval_fs, rattle_angstrom, closest, oversample, strain, as in `mlff_sample_options`.
 
     Returns:
         Atoms with `info["group"]` (of a trajectory) and `info["origin"]` ("md 600 K").
@@ -131,7 +131,7 @@ def sample(
     """
     asked = lib.core.mlff_sample_options_default()
     for name, value in options.items():
-        if name not in ("timestep_fs", "friction_per_fs", "interval_fs", "rattle_angstrom", "closest", "oversample"):
+        if name not in ("timestep_fs", "friction_per_fs", "interval_fs", "rattle_angstrom", "closest", "oversample", "strain"):
             raise MlffUsageError(f"{name} is not an option of sample")
         setattr(asked, name, value)
     if not 1 <= len(temperatures) <= 8:

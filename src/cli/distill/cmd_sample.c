@@ -20,6 +20,8 @@ static const cli_option options[] = {
     {"rattle", 0, "ANGSTROM", "largest standard deviation of a rattled coordinate, Å (0.15)"},
     {"closest", 0, "FRACTION", "reject structures with atoms closer than this part of the sum of their covalent radii (0.55)"},
     {"oversample", 0, "FACTOR", "candidates for each structure kept, of which those that differ most stay; 1: no choice (2)"},
+    {"strain", 0, "FRACTION",
+     "of cells: every other structure has another cell, its lengths changed by up to ± this (0.03; 0: none)"},
     {"no-relax", 0, NULL, "take the seeds as they are; else the teacher relaxes them first"},
     {"seed", 0, "S", "of all random numbers (0); the same seed gives the same structures"},
     {"json", 0, NULL, "the result as JSON on standard output"},
@@ -52,6 +54,7 @@ static int parse(cli_arguments *arguments, sampling *run)
     o->rattle_angstrom = cli_number(arguments, "rattle", 1e-4, 1, o->rattle_angstrom);
     o->closest = cli_number(arguments, "closest", 0, 0.99, o->closest);
     o->oversample = cli_number(arguments, "oversample", 1, 100, o->oversample);
+    o->strain = cli_number(arguments, "strain", 0, 0.3, o->strain);
     o->relax = !cli_given(arguments, "no-relax");
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     if (arguments->failed) return CLI_USAGE;

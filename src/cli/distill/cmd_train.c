@@ -33,7 +33,7 @@ static const cli_option options[] = {
     {"energy-weight", 0, "W", "of the energy's squared error per atom², eV (1)"},
     {"energy-boost", 0, "FACTOR", "of the energy's weight in the last fifth of the run; 0: none (100; schnetpack: 0)"},
     {"forces-weight", 0, "W", "of the forces' squared error, (eV/Å)² (100)"},
-    {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
+    {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (3000)"},
     {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
     {"largest-force", 0, "F", "leave out structures with a larger force on an atom, eV/Å, also of the validation (0: none)"},
     {"largest-error", 0, "F",

@@ -35,7 +35,7 @@ static const cli_option options[] = {
     {"timestep", 0, "FS", "fs (0.5)"},
     {"max-force-error", 0, "EV_PER_ANGSTROM", "mean absolute, eV/Å (0.05)"},
     {"max-energy-error", 0, "EV", "mean absolute, eV/atom (0.005)"},
-    {"max-stress-error", 0, "EV_PER_ANGSTROM3", "mean absolute of the six components, eV/Å³ (0.005, 0.8 GPa)"},
+    {"max-pressure-error", 0, "GPA", "mean difference of the pressure in a trajectory, GPa, of labels with a stress (0.1)"},
     {"max-drift", 0, "EV_PER_PS", "slope of the conserved energy, eV/atom/ps (5e-5)"},
     {"min-speed", 0, "RATIO", "teacher's time over the student's (1)"},
     {"seed", 0, "S", "of velocities and noise (0)"},
@@ -81,7 +81,7 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->min_speed = cli_number(arguments, "min-speed", 0, 1e6, o->min_speed);
     o->n_pressed = (int)cli_int(arguments, "pressed", 0, 1000000, o->n_pressed);
     o->n_dynamics = (int)cli_int(arguments, "dynamics", 0, 1000000, o->n_dynamics);
-    o->max_stress_error = cli_number(arguments, "max-stress-error", 0, 1e6, o->max_stress_error);
+    o->max_pressure_error = cli_number(arguments, "max-pressure-error", 0, 1e6, o->max_pressure_error);
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->callback = show;

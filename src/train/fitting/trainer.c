@@ -20,7 +20,7 @@ mlff_trainer_options mlff_trainer_options_default(void)
         .precision = MLFF_FLOAT32,
         .batch_size = 32,
         .n_steps = 10000,
-        .loss = {.energy_weight = 1, .forces_weight = 100, .stress_weight = 100, .energy_per_atom = 1},
+        .loss = {.energy_weight = 1, .forces_weight = 100, .stress_weight = 3000, .energy_per_atom = 1},
         .energy_boost = 100,
         .learning_rate = 1e-3,
         .learning_rate_end = 1e-6,

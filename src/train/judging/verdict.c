@@ -23,7 +23,7 @@ mlff_verdict_options mlff_verdict_options_default(void)
                                   .compare_ps = 20,
                                   .max_force_error = 0.05,
                                   .max_energy_error = 0.005,
-                                  .max_stress_error = 0.005,
+                                  .max_pressure_error = 0.1,
                                   .max_drift = 5e-5,
                                   .min_speed = 1,
                                   .n_pressed = 1024,

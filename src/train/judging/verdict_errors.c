@@ -9,6 +9,7 @@
 #include "train/teachers/teacher.h"
 #include "verdict.h"
 #include "verdict_compositions.h"
+#include "verdict_pressure.h"
 
 #define MOST_COPIES 1.0   // %, of training structures: so few change a mean error by about as little
 #define OTHER_METHOD 1e-3 // eV/Å: labels farther from the teacher, mean absolute, are not its own in another precision
@@ -16,8 +17,9 @@
 
 typedef struct error_sums {
     double force_absolute, force_square, energy_absolute;
-    double energy_sum, energy_square;        // of differences, eV/atom and its square
-    double stress_absolute, stress_labelled; // of six components each: of errors and of labels, eV/Å³
+    double energy_sum, energy_square; // of differences, eV/atom and its square
+    double stress_absolute;           // of six components each, eV/Å³
+    pressure_errors pressures;
     int64_t n_components, n_energies, n_structures, n_stresses;
     int64_t n_cells, n_labelled_stresses; // that repeat along three axes; of these with a stress
     double worst;                         // largest error of a force's component
@@ -115,17 +117,11 @@ static mlff_status add_errors(const verdict_run *run, const mlff_force_field *fi
     composition_name(system, alone.name);
     *alone_out = alone;
     if (isnan(stress[0])) return MLFF_OK;
-    for (int k = 0; k < 6; k++) {
-        sums->stress_absolute += fabs(stress[k] - system->label_stress[k]);
-        sums->stress_labelled += fabs(system->label_stress[k]);
-    }
+    const double *label = system->label_stress;
+    for (int k = 0; k < 6; k++) sums->stress_absolute += fabs(stress[k] - label[k]);
     sums->n_stresses++;
-    return MLFF_OK;
-}
-
-static double stress_error(const error_sums *sums)
-{
-    return sums->stress_absolute / (6.0 * (double)sums->n_stresses);
+    return pressure_errors_add(&sums->pressures, system->group,
+                               -(stress[0] + stress[1] + stress[2] - label[0] - label[1] - label[2]) / 3);
 }
 
 static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *text, size_t bytes)
@@ -169,30 +165,14 @@ static void tell_worst(const mlff_verdict *verdict, char *text, size_t bytes)
                     worst->name, 1e3 * composition_force_error(worst), worst->n_structures, base_plural(worst->n_structures));
 }
 
-// Dynamics at constant pressure and elastic constants are as good as the stress.
-static void judge_stress(mlff_verdict *verdict, const error_sums *usual, const error_sums *displaced)
+static void judge_errors(const verdict_run *run, error_sums sums[N_PARTS], bool dynamics_alone, bool held_out)
 {
-    static const double GPA = 160.21766208; // of 1 eV/Å³
-    char beside[80] = "";
-    if (displaced->n_stresses > 0)
-        base_format(beside, sizeof beside, "; %" PRId64 " displaced structure%s: %.3g meV/Å³", displaced->n_stresses,
-                    base_plural(displaced->n_stresses), 1e3 * stress_error(displaced));
-    verdict_say(verdict_add(verdict, "error.stress", "meV/Å³", 1e3 * verdict->stress_error, NAN,
-                            1e3 * verdict->options.max_stress_error, 0),
-                "mean absolute of the six components, %.3g GPa, of %" PRId64 " structure%s with a labelled stress of %.3g on "
-                "average%s",
-                GPA * verdict->stress_error, usual->n_stresses, base_plural(usual->n_stresses),
-                1e3 * usual->stress_labelled / (6.0 * (double)usual->n_stresses), beside);
-}
-
-static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS], bool dynamics_alone, bool held_out)
-{
-    const error_sums *usual = &sums[JUDGED];
+    error_sums *usual = &sums[JUDGED];
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
     char beside[160], spread[60] = "", stress[60] = "", elements[70], worst[140];
     if (usual->n_stresses > 0) {
-        run->verdict->stress_error = stress_error(usual);
+        run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
     } else if (usual->n_cells > 0 && usual->n_labelled_stresses == 0) {
         snprintf(stress, sizeof stress, "; no stress is labelled");
     }
@@ -228,7 +208,7 @@ static void judge_errors(const verdict_run *run, const error_sums sums[N_PARTS],
                     1e3 * mean, bar->state == MLFF_BAR_FAILED ? ", as by another zero of the energy," : "", 1e3 * scatter);
     else
         verdict_say(bar, "mean absolute of the same structures");
-    if (usual->n_stresses > 0) judge_stress(run->verdict, usual, &sums[DISPLACED]);
+    if (usual->n_stresses > 0) pressure_errors_judge(run->verdict, &usual->pressures, usual->n_stresses, dynamics_alone);
 }
 
 // Errors differ from structure to structure, so that the mean of a few may be far from that of others.
@@ -376,6 +356,7 @@ static mlff_status judge_baseline(const verdict_run *run, bool dynamics_alone, d
     verdict_say(verdict_add(run->verdict, "baseline", "x", student_error / error, NAN, 1, 0),
                 "force error over that of the baseline on the same structures, %.2f over %.2f meV/Å", student_error, error);
 done:
+    for (int k = 0; k < N_PARTS; k++) pressure_errors_free(&sums[k].pressures);
     mlff_evaluator_destroy(evaluator);
     return status;
 }
@@ -426,5 +407,6 @@ mlff_status verdict_errors(const verdict_run *run, const mlff_model *student)
     if (run->verdict->options.baseline)
         MLFF_TRY(judge_baseline(run, dynamics_alone, 1e3 * judged->force_absolute / (double)judged->n_components));
 done:
+    for (int k = 0; k < N_PARTS; k++) pressure_errors_free(&sums[k].pressures);
     return status;
 }

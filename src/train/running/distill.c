@@ -485,7 +485,7 @@ static mlff_verdict_options verdict_options(distill *d)
     options.max_force_error = c->max_force_error, options.max_energy_error = c->max_energy_error;
     options.max_drift = c->max_drift, options.min_speed = c->min_speed;
     options.n_pressed = d->teacher ? c->n_pressed : 0; // a config.json of before the bar has no 0 without a teacher
-    options.n_dynamics = d->teacher ? c->n_dynamics : 0, options.max_stress_error = c->max_stress_error;
+    options.n_dynamics = d->teacher ? c->n_dynamics : 0, options.max_pressure_error = c->max_pressure_error;
     options.systems = d->systems, options.baseline = d->baseline, options.trained_on = d->data.train;
     options.callback = while_judging, options.context = d;
     return options;

@@ -56,6 +56,7 @@ static const struct field {
     FIELD(huber_forces, NUMBER, 0, 1e6),
     FIELD(optimizer, TEXT, 0, 0),
     FIELD(nearer, NUMBER, 0, 1),
+    FIELD(strain, NUMBER, 0, 0.3),
     JUDGE(baseline, INTEGER, 0, 1),
     JUDGE(nve_ps, NUMBER, 0, 1e6),
     JUDGE(hot_ps, NUMBER, 0, 1e6),
@@ -68,7 +69,7 @@ static const struct field {
     JUDGE(min_speed, NUMBER, 0, 1e6),
     JUDGE(n_pressed, INTEGER, 0, 1e6),
     JUDGE(n_dynamics, INTEGER, 0, 1e6),
-    JUDGE(max_stress_error, NUMBER, 0, 1e6),
+    JUDGE(max_pressure_error, NUMBER, 0, 1e6),
 #undef JUDGE
 #undef FIELD
 #undef FIELD_OF
@@ -81,11 +82,11 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
         const char *name, *optimizer;
         int n_structures, n_rounds, n_features, n_layers, hot_runs;
         int64_t n_steps;
-        double learning_rate, huber_forces, nve_ps, hot_ps, compare_ps, max_force_error, max_stress_error;
-    } presets[] = {{"demo", "adamw", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1, 0.01},
-                   {"quick", "soap", 2000, 0, 64, 2, 2, 25000, 2.5e-3, 0.1, 10, 20, 0, 0.06, 0.006},
-                   {"standard", "soap", 8000, 2, 64, 2, 3, 200000, 2e-3, 0.03, 20, 50, 20, 0.03, 0.003},
-                   {"thorough", "soap", 30000, 4, 128, 3, 3, 600000, 1e-3, 0.03, 50, 300, 60, 0.02, 0.002}};
+        double learning_rate, huber_forces, nve_ps, hot_ps, compare_ps, max_force_error, max_pressure_error;
+    } presets[] = {{"demo", "adamw", 1000, 0, 32, 2, 1, 30000, 6e-3, 0.1, 5, 5, 0, 0.1, 0.3},
+                   {"quick", "soap", 2000, 0, 64, 2, 2, 25000, 2.5e-3, 0.1, 10, 20, 0, 0.06, 0.2},
+                   {"standard", "soap", 8000, 2, 64, 2, 3, 200000, 2e-3, 0.03, 20, 50, 20, 0.03, 0.1},
+                   {"thorough", "soap", 30000, 4, 128, 3, 3, 600000, 1e-3, 0.03, 50, 300, 60, 0.02, 0.05}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
         if (strcmp(presets[k].name, name) != 0) continue;
         *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
@@ -105,6 +106,7 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .huber_forces = presets[k].huber_forces,
                                             .optimizer = presets[k].optimizer,
                                             .nearer = 0.03,
+                                            .strain = 0.03,
                                             .n_steps = presets[k].n_steps,
                                             .nve_ps = presets[k].nve_ps,
                                             .hot_ps = presets[k].hot_ps,
@@ -117,7 +119,7 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .min_speed = 1,
                                             .n_pressed = 1024,
                                             .n_dynamics = 64,
-                                            .max_stress_error = presets[k].max_stress_error};
+                                            .max_pressure_error = presets[k].max_pressure_error};
         return MLFF_OK;
     }
     return mlff_fail(MLFF_ERR_USAGE, "preset \"%.40s\" is unknown; there are demo, quick, standard and thorough",

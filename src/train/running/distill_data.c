@@ -39,6 +39,7 @@ mlff_status distill_sample(distill *d, distill_file file, distill_file recorded,
     options.temperatures[1] = sqrt(c->lowest_kelvin * c->highest_kelvin);
     options.temperatures[2] = c->highest_kelvin;
     options.seed = seed;
+    options.strain = c->strain;
     options.closest = VERDICT_PRESSED_TO; // nearer, teachers may fail
     options.callback = while_sampling;
     options.context = d;

@@ -165,6 +165,7 @@ static mlff_explore_options options_of(distill *d, int k)
     const double frames = options.n_temperatures * options.duration_fs / options.interval_fs;
     options.n_trajectories = (int)fmax(4, ceil(10 * (double)options.n_samples / frames));
     options.closest = VERDICT_PRESSED_TO;
+    options.strain = c->strain;
     options.seed = c->seed + 100 * (uint64_t)k;
     options.callback = while_exploring;
     options.context = d;

@@ -27,7 +27,7 @@ typedef struct sampling {
     bool asked[N_METHODS];
     mlff_samples *seeds; // relaxed copies
     mlff_samples *candidates;
-    int64_t next_group;
+    int64_t next_group, n_strained;
     mlff_sample_progress progress;
     int64_t start_ns;
 } sampling;
@@ -44,6 +44,7 @@ mlff_sample_options mlff_sample_options_default(void)
                                  .rattle_angstrom = 0.15,
                                  .closest = 0.55,
                                  .oversample = 2,
+                                 .strain = 0.03,
                                  .relax = 1};
 }
 
@@ -88,6 +89,8 @@ static mlff_status check_options(sampling *s)
             "rattle of %g Å, closest %g, oversample %g; the first must be above 0 and at most 1, the second 0 or more and "
             "below 1, the third 1 to 100",
             o->rattle_angstrom, o->closest, o->oversample);
+    if (!(o->strain >= 0 && o->strain <= 0.3))
+        return mlff_fail(MLFF_ERR_USAGE, "a strain of %g; give one of 0 to 0.3", o->strain);
     return parse_methods(o->methods ? o->methods : "modes,rattle,md,pairs", s->asked);
 }
 
@@ -139,6 +142,12 @@ static mlff_status offer_copy(sampling *s, const mlff_system *system, const char
 static int64_t part(int64_t total, int64_t n, int64_t k)
 {
     return (k + 1) * total / n - k * total / n;
+}
+
+// Every other structure, chain or trajectory has a cell of its own: the stress says how the energy changes with the cell at one size alone.
+static void strain(sampling *s, int64_t k, mlff_system *system)
+{
+    if (k % 2 == 1 && s->options.strain > 0) sample_strain(system, s->options.strain, s->options.seed, s->n_strained++);
 }
 
 static walkers walkers_of(sampling *s)
@@ -227,6 +236,7 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
         } else {
             MLFF_TRY(sample_perturbed(system, temperature, o->seed, stream, &copy));
         }
+        strain(s, k / o->n_temperatures, copy);
         MLFF_TRY(offer(s, copy, origin, s->next_group++));
         if (k % 64 == 0) MLFF_TRY(proceed(s));
     }
@@ -279,8 +289,10 @@ static mlff_status sample_rattled(sampling *s, int64_t n)
         const int64_t end = first + CHAINS_AT_ONCE < n_chains ? first + CHAINS_AT_ONCE : n_chains;
         walkers_free(&w);
         w = walkers_of(s);
-        for (int64_t c = first; c < end; c++)
+        for (int64_t c = first; c < end; c++) {
             MLFF_TRY(walkers_add(&w, s->seeds->samples[c % n_seeds].system, 0, s->next_group++));
+            strain(s, c / n_seeds, w.walkers[w.n - 1].system);
+        }
         MLFF_TRY(run_chains(s, &w, n < CHAIN_LENGTH ? (int)n : CHAIN_LENGTH));
     }
 done:
@@ -323,12 +335,15 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
     walkers w = walkers_of(s);
     const int64_t n_seeds = (int64_t)s->seeds->n, n_walkers = count_trajectories(s, n);
     const int n_steps = (int)lround(o->interval_fs / o->timestep_fs);
+    const bool several = n_walkers > n_seeds * o->n_temperatures; // of a seed and temperature
     uint64_t step = 0;
 
     MLFF_TRY(report(s, "md"));
     for (int64_t k = 0; k < n_walkers; k++) {
         const double temperature = o->temperatures[k % o->n_temperatures];
         MLFF_TRY(walkers_add(&w, s->seeds->samples[k / o->n_temperatures % n_seeds].system, temperature, s->next_group++));
+        const int64_t turn = k / o->n_temperatures / n_seeds;
+        strain(s, several ? turn : k, w.walkers[w.n - 1].system);
     }
     MLFF_TRY(walkers_thermalize(&w));
     MLFF_TRY(walkers_forces(&w));

@@ -45,7 +45,8 @@ mlff_explore_options mlff_explore_options_default(void)
                                   .friction_per_fs = 0.02,
                                   .interval_fs = 25,
                                   .longest_bond = 1.6,
-                                  .closest = 0.55};
+                                  .closest = 0.55,
+                                  .strain = 0.03};
 }
 
 static mlff_status check_options(const mlff_explore_options *o, int n_members, const mlff_samples *seeds)
@@ -69,6 +70,8 @@ static mlff_status check_options(const mlff_explore_options *o, int n_members, c
     if (!(o->longest_bond > 1 && o->closest >= 0 && o->closest < 1 && o->deviation_alarm >= 0))
         return mlff_fail(MLFF_ERR_USAGE, "longest bond %g (above 1), closest %g (0 to 1), deviation alarm %g eV/Å (0 or more)",
                          o->longest_bond, o->closest, o->deviation_alarm);
+    if (!(o->strain >= 0 && o->strain <= 0.3))
+        return mlff_fail(MLFF_ERR_USAGE, "a strain of %g; give one of 0 to 0.3", o->strain);
     return MLFF_OK;
 }
 
@@ -274,7 +277,7 @@ mlff_status mlff_explore(mlff_teacher *const *committee, int n_members, const ml
     mlff_status status = MLFF_OK;
     exploration e = {.committee = committee, .n_members = n_members, .options = mlff_explore_options_default()};
     const int64_t start_ns = base_clock_ns();
-    int64_t group = 0;
+    int64_t group = 0, n_strained = 0;
 
     MLFF_TRY(base_take_options(__func__, "mlff_explore_options", given, sizeof e.options, &e.options));
     MLFF_TRY(check_options(&e.options, n_members, seeds));
@@ -286,6 +289,8 @@ mlff_status mlff_explore(mlff_teacher *const *committee, int n_members, const ml
         const mlff_system *seed = seeds->samples[(size_t)(k / e.options.n_temperatures) % seeds->n].system;
         MLFF_TRY(mlff_teacher_check(committee[0], seed, "a seed"));
         MLFF_TRY(walkers_add(&e.w, seed, e.options.temperatures[k % e.options.n_temperatures], group++));
+        if ((size_t)(k / e.options.n_temperatures) / seeds->n % 2 == 1 && e.options.strain > 0)
+            sample_strain(e.w.walkers[k].system, e.options.strain, e.options.seed, n_strained++);
     }
     if (!(e.last_frame = base_alloc((size_t)n_walkers, sizeof *e.last_frame, "trajectories"))) MLFF_TRY(MLFF_ERR_MEMORY);
     for (int k = 0; k < n_walkers; k++) e.last_frame[k] = SIZE_MAX;

@@ -109,3 +109,20 @@ void sample_bonds_free(sample_bonds *bonds)
     base_free(bonds->bonds);
     *bonds = (sample_bonds){0};
 }
+
+void sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t number)
+{
+    const uint64_t stream = ((uint64_t)0x73747261 << 32) + (uint64_t)number;
+    double strain[6]; // xx, yy, zz, yz, xz, xy
+    if (!(system->periodic[0] && system->periodic[1] && system->periodic[2])) return;
+    const double all = (number % 2 ? -largest : largest) * (0.2 + 0.8 * base_random_uniform(seed, stream, 0));
+    for (int k = 0; k < 6; k++)
+        strain[k] = largest / 3 * (2 * base_random_uniform(seed, stream, 1 + (uint64_t)k) - 1) + (k < 3 ? all : 0);
+    const double map[3][3] = {
+        {1 + strain[0], strain[5], strain[4]}, {strain[5], 1 + strain[1], strain[3]}, {strain[4], strain[3], 1 + strain[2]}};
+    for (int row = 0; row < 3 + system->n_atoms; row++) {
+        double *r = row < 3 ? system->cell + 3 * row : system->positions + 3 * (size_t)(row - 3);
+        const double before[3] = {r[0], r[1], r[2]};
+        for (int c = 0; c < 3; c++) r[c] = before[0] * map[0][c] + before[1] * map[1][c] + before[2] * map[2][c];
+    }
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sample_geometry.h: is a structure physical: no two atoms too close, no bond broken. */
+/* sample_geometry.h: is a structure physical: no two atoms too close, no bond broken; and cells of other sizes. */
 #ifndef SAMPLE_GEOMETRY_H
 #define SAMPLE_GEOMETRY_H
 
@@ -33,5 +33,9 @@ mlff_status sample_bonds_find(const mlff_system *system, sample_bonds *bonds);
 /* Largest length of a bond as a multiple of that sum; 0 without bonds. Atoms must not have been wrapped since. */
 double sample_bonds_longest(const sample_bonds *bonds, const mlff_system *system);
 void sample_bonds_free(sample_bonds *bonds);
+
+/* Strains a structure that repeats along three axes, its atoms with it: all lengths by the same, 0.2 to 1 of largest (shorter where number is odd), and each
+ * component of the strain by up to a third of that. Others are left as they are. Deterministic in seed and number. */
+void sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t number);
 
 #endif
