@@ -16,9 +16,9 @@
 #define SHIFTED 3.0       // the mean difference of energies over their standard deviation around it: then it is told
 
 typedef struct error_sums {
-    double force_absolute, force_square, energy_absolute;
-    double energy_sum, energy_square; // of differences, eV/atom and its square
-    double stress_absolute;           // of six components each, eV/Å³
+    double force_absolute, force_square, force_labelled, energy_absolute; // force_labelled: of the labels' components
+    double energy_sum, energy_square;                                     // of differences, eV/atom and its square
+    double stress_absolute;                                               // of six components each, eV/Å³
     pressure_errors pressures;
     int64_t n_components, n_energies, n_structures, n_stresses;
     int64_t n_cells, n_labelled_stresses; // that repeat along three axes; of these with a stress
@@ -103,6 +103,7 @@ static mlff_status add_errors(const verdict_run *run, const mlff_force_field *fi
         alone.force_absolute += error;
         alone.n_components++;
         sums->force_square += error * error;
+        sums->force_labelled += fabs(system->label_forces[k]);
         sums->by_element[system->species[k / 3]] += error;
         sums->n_by_element[system->species[k / 3]]++;
         if (error > sums->worst) sums->worst = error;
@@ -170,7 +171,7 @@ static void judge_errors(const verdict_run *run, error_sums sums[N_PARTS], bool 
     error_sums *usual = &sums[JUDGED];
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
-    char beside[160], spread[60] = "", stress[60] = "", elements[70], worst[140];
+    char beside[160], spread[60] = "", stress[60] = "", elements[70], worst[140], relative[40] = "";
     if (usual->n_stresses > 0) {
         run->verdict->stress_error = usual->stress_absolute / (6.0 * (double)usual->n_stresses);
     } else if (usual->n_cells > 0 && usual->n_labelled_stresses == 0) {
@@ -183,16 +184,18 @@ static void judge_errors(const verdict_run *run, error_sums sums[N_PARTS], bool 
                     run->verdict->total_force_error / run->verdict->teacher_spread);
     if (run->verdict->teacher_error > 0)
         base_format(spread, sizeof spread, "; the teacher is %.1f meV/Å off these labels", 1e3 * run->verdict->teacher_error);
+    if (usual->force_labelled > 0)
+        base_format(relative, sizeof relative, ", %.3g %% of the forces,", 100 * usual->force_absolute / usual->force_labelled);
     tell_worst(run->verdict, worst, sizeof worst);
     tell_others(&sums[DISPLACED], &sums[STRAINED], beside, sizeof beside);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
     if (usual->n_components > 0)
-        verdict_say(bar,
-                    "mean absolute against the labels of %" PRId64 " %sstructure%s%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s%s%s",
-                    usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
-                    dynamics_alone ? " of dynamics" : "", o->trained_on ? "" : ", not compared with the training data",
-                    1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, worst, elements, beside, stress);
+        verdict_say(
+            bar, "mean absolute%s against the labels of %" PRId64 " %sstructure%s%s%s; RMSE %.2f, largest %.0f meV/Å%s%s%s%s%s",
+            relative, usual->n_structures, held_out ? "held-out " : "", base_plural(usual->n_structures),
+            dynamics_alone ? " of dynamics" : "", o->trained_on ? "" : ", not compared with the training data",
+            1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, spread, worst, elements, beside, stress);
     else
         verdict_say(bar, "no structure has labelled forces of at most %g eV/Å%s", VERDICT_STRAINED, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
