@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "beside_teacher.h"
-#include "trajectory.h"
+#include "verdict_trajectory.h"
 
 // Two runs at each of two temperatures. Held-out structures are of the same trajectories' making as those of the training, and are chosen to
 // differ; these are what a user's dynamics have.

@@ -9,8 +9,8 @@
 #include "atoms/elements/covalent.h"
 #include "atoms/images.h"
 #include "model/evaluator/evaluator.h"
-#include "trajectory.h"
 #include "verdict_kept.h"
+#include "verdict_trajectory.h"
 
 // ---- conservation of energy -----------------------------------------------------------------------------------------
 

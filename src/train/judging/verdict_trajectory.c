@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// trajectory.c: molecular dynamics by student or teacher from the structure that a verdict is measured on.
-#include "trajectory.h"
+// verdict_trajectory.c: molecular dynamics by student or teacher from the structure that a verdict is measured on.
+#include "verdict_trajectory.h"
 
 void trajectory_free(trajectory *t)
 {

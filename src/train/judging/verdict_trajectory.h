@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* trajectory.h: molecular dynamics by student or teacher from the structure that a verdict is measured on. */
-#ifndef TRAJECTORY_H
-#define TRAJECTORY_H
+/* verdict_trajectory.h: molecular dynamics by student or teacher from the structure that a verdict is measured on. */
+#ifndef VERDICT_TRAJECTORY_H
+#define VERDICT_TRAJECTORY_H
 
 #include "verdict.h"
 
