@@ -62,9 +62,9 @@ typedef struct mlff_import_options {
 MLFF_API mlff_import_options mlff_import_options_default(void);
 /* Reads a SchNetPack `best_model` (PaiNN; a zip with a pickle of which nothing is executed), an ANI ensemble in NeuroChem's
  * files (the .info file names the others), an ANI of FeNNol (.fnx), a checkpoint of orb-models (a zip with a pickle, likewise).
- * The last three say their unit themselves. Fails with
- * MLFF_ERR_USAGE where the energy unit is not known, MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_UNSUPPORTED for a model of
- * another kind, MLFF_ERR_VALUE, MLFF_ERR_ELEMENT, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
+ * The last three say their units themselves, ANI its elements too. Fails with
+ * MLFF_ERR_USAGE where the energy unit is not known or an option contradicts the file, MLFF_ERR_IO, MLFF_ERR_FORMAT,
+ * MLFF_ERR_UNSUPPORTED for a model of another kind, MLFF_ERR_VALUE, MLFF_ERR_ELEMENT, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_import(const char *path, const mlff_import_options *options, mlff_model **model_out);
 
 /* One setting of a new model, as text. */

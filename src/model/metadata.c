@@ -49,6 +49,20 @@ mlff_status model_metadata_choice(const mlff_model *model, const char *key, cons
     return status;
 }
 
+mlff_status model_energy_unit(const char *name, double *ev_out)
+{
+    static const struct {
+        const char *name;
+        double ev;
+    } units[] = {{"kcal/mol", BASE_KCAL_PER_MOL_EV}, {"eV", 1.0}, {"Hartree", BASE_HARTREE_EV}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(units[i].name, name) == 0) {
+            *ev_out = units[i].ev;
+            return MLFF_OK;
+        }
+    return mlff_fail(MLFF_ERR_USAGE, "energy unit \"%.40s\" is not known; use kcal/mol, eV or Hartree", name);
+}
+
 // One element of a list: a symbol or an atomic number. 0 if it is neither.
 static int element_of(const char *token, size_t length)
 {

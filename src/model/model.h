@@ -225,6 +225,8 @@ mlff_status model_path_find(const char *name, char **path_out);
 mlff_status model_metadata_number(const mlff_model *model, const char *key, double least, double most, double *value_out);
 mlff_status model_metadata_count(const mlff_model *model, const char *key, int least, int most, int *value_out);
 mlff_status model_metadata_choice(const mlff_model *model, const char *key, const char *const *choices, int *index_out);
+/* eV of an energy unit by its name: kcal/mol, eV or Hartree. Fails with MLFF_ERR_USAGE. */
+mlff_status model_energy_unit(const char *name, double *ev_out);
 /* "H,C,O" or "1,6,8" to flags by atomic number; to the metadata `elements` (NULL: "unknown"). */
 mlff_status model_elements_parse(const char *elements, bool known[MLFF_MAX_ATOMIC_NUMBER + 1]);
 mlff_status model_elements_set(model_weights *weights, const char *elements);

@@ -249,6 +249,32 @@ mlff_import_options mlff_import_options_default(void)
     return (mlff_import_options){.struct_size = sizeof(mlff_import_options)};
 }
 
+// An ANI's files say their units and elements themselves: an option that says otherwise is refused, not ignored.
+static mlff_status check_ani_options(const char *path, const mlff_import_options *options, const model_weights *weights)
+{
+    mlff_status status = MLFF_OK;
+    model_weights given = {0};
+    double unit = 0, own = 0;
+    const char *elements = weights_get(weights, "elements");
+    if (options->energy_unit) {
+        MLFF_TRY(model_energy_unit(options->energy_unit, &unit));
+        if (!base_parse_double(weights_get(weights, "energy_unit_ev"), &own) || unit != own)
+            MLFF_FAIL(MLFF_ERR_USAGE, "%s: says itself that its energy unit is %g eV, not %s; leave the energy unit out", path,
+                      own, options->energy_unit);
+    }
+    if (options->length_unit && strcmp(options->length_unit, "Ang") != 0)
+        MLFF_FAIL(MLFF_ERR_USAGE, "%s: lengths of an ANI model are in Å; leave the length unit out", path);
+    if (options->elements) {
+        MLFF_TRY(model_elements_set(&given, options->elements));
+        if (strcmp(weights_get(&given, "elements"), elements) != 0)
+            MLFF_FAIL(MLFF_ERR_USAGE, "%s: says itself that its elements are %s; leave the elements out", path,
+                      weights_get(weights, "species"));
+    }
+done:
+    weights_free(&given);
+    return status;
+}
+
 enum { MAX_TORCH_BYTES = 0x7fffffff };
 
 // A zip of torch.save: a SchNetPack model or an Orb checkpoint, told apart by what was saved.
@@ -293,6 +319,7 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
         MLFF_TRY(fnx_read(path, &weights));
     else
         MLFF_TRY(torch_read(path, &wanted, &weights));
+    if (kind == FILE_NEUROCHEM || kind == FILE_FNX) MLFF_TRY(check_ani_options(path, &wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
     if ((*model_out)->n_elements == 0)
         base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; give them, as H,C,O",

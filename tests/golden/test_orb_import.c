@@ -130,11 +130,34 @@ static void names_say_what_the_file_does_not(void **state)
     }
 }
 
+// Units that are not an Orb model's are refused, not ignored.
+static void other_units_are_refused(void **state)
+{
+    (void)state;
+    mlff_model *model = NULL;
+    mlff_import_options options = mlff_import_options_default();
+    const char *path = in_folder("units-20-.ckpt");
+    make(path, "v3-direct", "heads", "heads");
+    options.elements = "H";
+    options.length_unit = "Bohr";
+    assert_int_equal(mlff_model_import(path, &options, &model), MLFF_ERR_USAGE);
+    assert_non_null(strstr(mlff_last_error(), "are in Å; leave the length unit out"));
+    options.length_unit = NULL;
+    options.energy_unit = "Hartree";
+    assert_int_equal(mlff_model_import(path, &options, &model), MLFF_ERR_USAGE);
+    options.length_unit = "Ang";
+    options.energy_unit = "eV";
+    assert_ok(mlff_model_import(path, &options, &model));
+    mlff_model_destroy(model);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_refused_is_named),
         cmocka_unit_test(names_say_what_the_file_does_not),
+        cmocka_unit_test(other_units_are_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

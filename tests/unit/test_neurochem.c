@@ -128,6 +128,37 @@ static void test_reads_all(void **state)
     clear(&p);
 }
 
+// Options that contradict the files are refused, not ignored; those that say the same are taken.
+static void test_options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *energy, *length, *elements, *words; // words NULL: taken
+    } cases[] = {{"Hartree", "Ang", "O,H", NULL},
+                 {"kcal/mol", NULL, NULL, "its energy unit is 27.2114 eV, not kcal/mol"},
+                 {"Ry", NULL, NULL, "\"Ry\" is not known"},
+                 {NULL, "Bohr", NULL, "are in Å; leave the length unit out"},
+                 {NULL, NULL, "H", "its elements are H,O; leave the elements out"},
+                 {NULL, NULL, "H,C,O", "its elements are H,O"}};
+    place p;
+    make(&p);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_model *model = NULL;
+        mlff_import_options options = mlff_import_options_default();
+        options.energy_unit = cases[k].energy;
+        options.length_unit = cases[k].length;
+        options.elements = cases[k].elements;
+        const mlff_status status = mlff_model_import(in(&p, "m.info"), &options, &model);
+        if (!cases[k].words)
+            assert_ok(status);
+        else if (status != MLFF_ERR_USAGE || !strstr(mlff_last_error(), cases[k].words))
+            fail_msg("case %zu: %s \"%s\"; expected \"%s\"", k, mlff_status_name(status), status ? mlff_last_error() : "",
+                     cases[k].words);
+        mlff_model_destroy(model);
+    }
+    clear(&p);
+}
+
 // One file replaced (NULL: removed): refused with this status and these words, then put right again.
 static void refused(const char *name, const void *bytes, size_t length, mlff_status status, const char *words)
 {
@@ -527,8 +558,9 @@ static void test_msgpack(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_all),   cmocka_unit_test(test_damage),
-                                       cmocka_unit_test(test_fnx),         cmocka_unit_test(test_fnx_damage),
-                                       cmocka_unit_test(test_fnx_hostile), cmocka_unit_test(test_msgpack)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_all),  cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_options),    cmocka_unit_test(test_fnx),
+                                       cmocka_unit_test(test_fnx_damage), cmocka_unit_test(test_fnx_hostile),
+                                       cmocka_unit_test(test_msgpack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

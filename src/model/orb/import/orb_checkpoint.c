@@ -237,6 +237,8 @@ mlff_status orb_checkpoint_read(torch_file *file, const char *path, const mlff_i
     shape s = {0};
     if (options->energy_unit && strcmp(options->energy_unit, "eV") != 0)
         return mlff_fail(MLFF_ERR_USAGE, "%s: an Orb model computes eV; leave the energy unit out", path);
+    if (options->length_unit && strcmp(options->length_unit, "Ang") != 0)
+        return mlff_fail(MLFF_ERR_USAGE, "%s: lengths of an Orb model are in Å; leave the length unit out", path);
     MLFF_TRY(check_globals(&r));
     MLFF_TRY(read_tensors(&r));
     MLFF_TRY(weights_check_finite(&r.weights, path));

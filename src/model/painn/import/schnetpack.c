@@ -511,27 +511,20 @@ done:
 
 static mlff_status set_units(reader *r, const mlff_import_options *options)
 {
-    static const struct {
-        const char *name;
-        double ev;
-    } energies[] = {{"kcal/mol", BASE_KCAL_PER_MOL_EV}, {"eV", 1.0}, {"Hartree", BASE_HARTREE_EV}};
     mlff_status status = MLFF_OK;
     const char *length = options->length_unit ? options->length_unit : "Ang";
     bool bohr = strcmp(length, "Bohr") == 0;
+    double unit = 0;
 
     if (!options->energy_unit)
         return mlff_fail(MLFF_ERR_USAGE, "%s: its energy unit is not in the file; give it as kcal/mol, eV or Hartree", r->path);
     if (!bohr && strcmp(length, "Ang") != 0)
         return mlff_fail(MLFF_ERR_USAGE, "length unit \"%.40s\" is not known; use Ang or Bohr", length);
-    for (size_t i = 0; i < sizeof energies / sizeof *energies; i++)
-        if (strcmp(energies[i].name, options->energy_unit) == 0) {
-            MLFF_TRY(weights_set(&r->weights, "energy_unit", "%s", energies[i].name));
-            MLFF_TRY(weights_set(&r->weights, "energy_unit_ev", "%.17g", energies[i].ev));
-            MLFF_TRY(weights_set(&r->weights, "length_unit", "%s", length));
-            MLFF_TRY(weights_set(&r->weights, "length_unit_angstrom", "%.17g", bohr ? BASE_BOHR_ANGSTROM : 1.0));
-            return MLFF_OK;
-        }
-    MLFF_FAIL(MLFF_ERR_USAGE, "energy unit \"%.40s\" is not known; use kcal/mol, eV or Hartree", options->energy_unit);
+    MLFF_TRY(model_energy_unit(options->energy_unit, &unit));
+    MLFF_TRY(weights_set(&r->weights, "energy_unit", "%s", options->energy_unit));
+    MLFF_TRY(weights_set(&r->weights, "energy_unit_ev", "%.17g", unit));
+    MLFF_TRY(weights_set(&r->weights, "length_unit", "%s", length));
+    MLFF_TRY(weights_set(&r->weights, "length_unit_angstrom", "%.17g", bohr ? BASE_BOHR_ANGSTROM : 1.0));
 done:
     return status;
 }
