@@ -321,8 +321,11 @@ static void array(pack *p, const char *type, int n_dimensions, int rows, int col
 typedef struct bend {
     const char *activation, *module, *extra_setting, *type, *unit, *symbol;
     int rows, values;
+    size_t n_terms;
+    const char *terms[3]; // of the energy
 } bend;
-static const bend straight = {"partial(celu, alpha=0.1)", "ANI_AEV", NULL, "float32", "Ha", "O", AEV, AEV * 4};
+static const bend straight = {"partial(celu, alpha=0.1)",  "ANI_AEV", NULL, "float32", "Ha", "O", AEV, AEV * 4, 2,
+                              {"energy", "self", "energy"}};
 
 static void write_fnx(pack *p, const bend *b)
 {
@@ -332,7 +335,8 @@ static void write_fnx(pack *p, const bend *b)
     pair(p, "cutoff", 5.0);
     text_pair(p, "energy_unit", b->unit);
     text(p, "energy_terms");
-    list(p, 0);
+    list(p, b->n_terms);
+    for (size_t k = 0; k < b->n_terms; k++) text(p, b->terms[k]);
     text(p, "preprocessing");
     list(p, 1);
     list(p, 2);
@@ -429,6 +433,20 @@ static void test_fnx(void **state)
     mlff_model_destroy(model);
 }
 
+// As FeNNol: self energies that are no term of the energy are not added.
+static void test_fnx_without_self_energies(void **state)
+{
+    (void)state;
+    static pack p;
+    mlff_model *model = NULL;
+    bend b = straight;
+    b.n_terms = 1;
+    write_fnx(&p, &b);
+    assert_ok(parse(&p, &model));
+    assert_true(model->offset[1] == 0 && model->offset[8] == 0);
+    mlff_model_destroy(model);
+}
+
 static void refused_fnx(bend b, mlff_status status, const char *words)
 {
     static pack p;
@@ -458,6 +476,13 @@ static void test_fnx_damage(void **state)
     b = straight;
     b.unit = "Ry";
     refused_fnx(b, MLFF_ERR_UNSUPPORTED, "energy unit is \"Ry\"");
+    b = straight;
+    b.n_terms = 3; // the networks twice
+    refused_fnx(b, MLFF_ERR_UNSUPPORTED, "name its networks 2 times and its self energies 1 time;");
+    b.terms[2] = "dispersion";
+    refused_fnx(b, MLFF_ERR_UNSUPPORTED, "\"dispersion\" in its energy_terms");
+    b.n_terms = 0;
+    refused_fnx(b, MLFF_ERR_UNSUPPORTED, "name its networks 0 times");
     b = straight;
     b.symbol = "H";
     refused_fnx(b, MLFF_ERR_FORMAT, "species_order");
@@ -558,9 +583,9 @@ static void test_msgpack(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_all),  cmocka_unit_test(test_damage),
-                                       cmocka_unit_test(test_options),    cmocka_unit_test(test_fnx),
-                                       cmocka_unit_test(test_fnx_damage), cmocka_unit_test(test_fnx_hostile),
-                                       cmocka_unit_test(test_msgpack)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reads_all),   cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_options),     cmocka_unit_test(test_fnx),
+                                       cmocka_unit_test(test_fnx_damage),  cmocka_unit_test(test_fnx_without_self_energies),
+                                       cmocka_unit_test(test_fnx_hostile), cmocka_unit_test(test_msgpack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

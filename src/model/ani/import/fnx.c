@@ -14,7 +14,9 @@ enum { MAX_ITEMS = 64 }; // of a list or a map that is searched item by item
 typedef struct fnx {
     const char *path;
     msgpack_value root, parameters;
-    msgpack_value aev, net, constant; // settings of the three modules
+    msgpack_value aev, net, constant;          // settings of the three modules
+    msgpack_value net_output, constant_output; // what the energy's terms call them
+    bool adds_constant;
     char net_name[64], constant_name[64];
     ani_settings settings;
     char symbols[ANI_MAX_SPECIES][4];
@@ -27,6 +29,11 @@ static const char *printable(const msgpack_value *v, char text[64])
     for (size_t k = 0; k < n; k++) text[k] = v->data[k] >= ' ' && v->data[k] < 127 ? (char)v->data[k] : '?';
     text[n] = 0;
     return text;
+}
+
+static bool same_text(const msgpack_value *a, const msgpack_value *b)
+{
+    return a->kind == MSGPACK_TEXT && b->kind == MSGPACK_TEXT && a->n == b->n && memcmp(a->data, b->data, a->n) == 0;
 }
 
 // ---- settings
@@ -65,6 +72,13 @@ static mlff_status count(const fnx *f, const msgpack_value *map, const char *key
     return status;
 }
 
+// The key of a module's result: its name, unless its settings say another.
+static msgpack_value output_of(const msgpack_value *name, const msgpack_value *settings)
+{
+    msgpack_value key;
+    return msgpack_get(settings, "output_key", &key) && key.kind == MSGPACK_TEXT ? key : *name;
+}
+
 static mlff_status find_modules(fnx *f)
 {
     msgpack_value modules, module, name, settings, kind;
@@ -80,9 +94,11 @@ static mlff_status find_modules(fnx *f)
         } else if (msgpack_equals(&kind, "SPECIES_INDEX_NET")) {
             f->net = settings;
             printable(&name, f->net_name);
+            f->net_output = output_of(&name, &settings);
         } else if (msgpack_equals(&kind, "CHEMICAL_CONSTANT")) {
             f->constant = settings;
             printable(&name, f->constant_name);
+            f->constant_output = output_of(&name, &settings);
         } else {
             return mlff_fail(
                 MLFF_ERR_UNSUPPORTED,
@@ -95,6 +111,38 @@ static mlff_status find_modules(fnx *f)
                          "%s: its %u modules are not those of an ANI model: one ANI_AEV, one "
                          "SPECIES_INDEX_NET, one CHEMICAL_CONSTANT",
                          f->path, modules.n);
+    return MLFF_OK;
+}
+
+// FeNNol's energy is the sum of these results, each as often as it is listed; where there is no list, the one named energy.
+static mlff_status read_energy_terms(fnx *f)
+{
+    msgpack_value terms, term;
+    char text[64];
+    int n_net = 0, n_constant = 0;
+    if (!msgpack_get(&f->root, "energy_terms", &terms)) {
+        n_net = msgpack_equals(&f->net_output, "energy");
+        n_constant = msgpack_equals(&f->constant_output, "energy");
+    } else if (terms.kind != MSGPACK_ARRAY || terms.n > MAX_ITEMS) {
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its energy_terms are not a list of names", f->path);
+    } else {
+        for (uint32_t i = 0; msgpack_item(&terms, i, &term); i++) {
+            const bool net = same_text(&term, &f->net_output), constant = same_text(&term, &f->constant_output);
+            if (!net && !constant)
+                return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                                 "%s: \"%s\" in its energy_terms is the result of neither its networks nor its self energies",
+                                 f->path, printable(&term, text));
+            n_net += net;
+            n_constant += constant;
+        }
+    }
+    if (n_net != 1 || n_constant > 1)
+        return mlff_fail(
+            MLFF_ERR_UNSUPPORTED,
+            "%s: its energy_terms name its networks %d time%s and its self energies %d time%s; expected once, and at "
+            "most once",
+            f->path, n_net, base_plural(n_net), n_constant, base_plural(n_constant));
+    f->adds_constant = n_constant == 1;
     return MLFF_OK;
 }
 
@@ -301,6 +349,7 @@ static mlff_status read_self_energies(fnx *f)
         int z = mlff_element_number(f->symbols[s]);
         double value = has_values && msgpack_get(&values, f->symbols[s], &own) && own.kind == MSGPACK_NUMBER ? own.number : NAN;
         if (data && z < shape[0] && at(data, z) != (float)value) value = (double)at(data, z);
+        if (!f->adds_constant) value = 0;
         if (!isfinite(value)) return mlff_fail(MLFF_ERR_FORMAT, "%s: has no self energy of %s", f->path, f->symbols[s]);
         f->settings.self_energy[s] = value;
     }
@@ -317,6 +366,7 @@ mlff_status fnx_parse(const char *bytes, size_t length, const char *path, model_
     if (!msgpack_get(&f.root, "variables", &variables) || !msgpack_get(&variables, "params", &f.parameters))
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no variables with params; it is not a FeNNol model", path);
     MLFF_TRY(find_modules(&f));
+    MLFF_TRY(read_energy_terms(&f));
     MLFF_TRY(read_settings(&f));
     MLFF_TRY(read_self_energies(&f));
     MLFF_TRY(ani_settings_write(&f.settings, "FeNNol", &f.weights));
