@@ -323,9 +323,10 @@ typedef struct bend {
     int rows, values;
     size_t n_terms;
     const char *terms[3]; // of the energy
+    bool no_bias, says_no_bias;
 } bend;
-static const bend straight = {"partial(celu, alpha=0.1)",  "ANI_AEV", NULL, "float32", "Ha", "O", AEV, AEV * 4, 2,
-                              {"energy", "self", "energy"}};
+static const bend straight = {"partial(celu, alpha=0.1)",   "ANI_AEV", NULL, "float32", "Ha", "O", AEV, AEV * 4, 2,
+                              {"energy", "self", "energy"}, false,     false};
 
 static void write_fnx(pack *p, const bend *b)
 {
@@ -366,7 +367,8 @@ static void write_fnx(pack *p, const bend *b)
     pair(p, "angular_dist_divisions", 2);
     list(p, 2);
     text(p, "energy");
-    map(p, 2);
+    map(p, b->says_no_bias ? 3 : 2);
+    if (b->says_no_bias) text(p, "use_bias"), add(p, "\xc2", 1);
     text_pair(p, "module_name", "SPECIES_INDEX_NET");
     text_pair(p, "activation", b->activation);
     list(p, 2);
@@ -397,10 +399,11 @@ static void write_fnx(pack *p, const bend *b)
             bool bent = s == 1 && l == 0;
             for (int k = 0; k < inputs * out; k++) numbers[k] = weight_of(0, s, 2 * l, k);
             text(p, l ? "Layer_2" : "Layer_1");
-            map(p, 2);
+            map(p, bent && b->no_bias ? 1 : 2);
             text(p, "kernel");
             array(p, bent ? b->type : "float32", 2, bent ? b->rows : inputs, out, numbers,
                   (size_t)(bent ? b->values : inputs * out));
+            if (bent && b->no_bias) continue;
             text(p, "bias");
             for (int k = 0; k < out; k++) numbers[k] = weight_of(0, s, 2 * l + 1, k);
             array(p, "float32", 1, out, 0, numbers, (size_t)out);
@@ -483,6 +486,11 @@ static void test_fnx_damage(void **state)
     refused_fnx(b, MLFF_ERR_UNSUPPORTED, "\"dispersion\" in its energy_terms");
     b.n_terms = 0;
     refused_fnx(b, MLFF_ERR_UNSUPPORTED, "name its networks 0 times");
+    b = straight;
+    b.no_bias = true;
+    refused_fnx(b, MLFF_ERR_FORMAT, "Layer_1 of O has no bias, its settings say use_bias = true");
+    b.says_no_bias = true;
+    refused_fnx(b, MLFF_ERR_FORMAT, "Layer_1 of H has a bias, its settings say use_bias = false");
     b = straight;
     b.symbol = "H";
     refused_fnx(b, MLFF_ERR_FORMAT, "species_order");

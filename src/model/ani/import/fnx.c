@@ -279,7 +279,8 @@ static mlff_status read_layer(fnx *f, const msgpack_value *layer, int species, i
 {
     mlff_status status = MLFF_OK;
     char name[128];
-    msgpack_value kernel, bias;
+    msgpack_value kernel, bias, biased;
+    const bool expects_bias = !msgpack_get(&f->net, "use_bias", &biased) || biased.kind != MSGPACK_BOOL || biased.number != 0;
     int64_t shape[2] = {0, 0}, rows[2] = {0, 0};
     const float *data = NULL;
 
@@ -297,7 +298,11 @@ static mlff_status read_layer(fnx *f, const msgpack_value *layer, int species, i
 
     snprintf(name, sizeof name, "member.0.%s.%d.bias", f->symbols[species], l);
     if (!(tensor = weights_add(&f->weights, name, 0, 1, &shape[1]))) MLFF_TRY(MLFF_ERR_MEMORY);
-    if (msgpack_get(layer, "bias", &bias)) {
+    const bool has_bias = msgpack_get(layer, "bias", &bias);
+    if (has_bias != expects_bias)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: Layer_%d of %s has %s bias, its settings say use_bias = %s", f->path, l + 1,
+                  f->symbols[species], has_bias ? "a" : "no", expects_bias ? "true" : "false");
+    if (has_bias) {
         MLFF_TRY(array(f, &bias, name, 1, rows, &data));
         if (rows[0] != shape[1])
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s has %" PRId64 " number%s for %" PRId64 " output%s", f->path, name, rows[0],
