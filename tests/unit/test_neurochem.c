@@ -324,9 +324,11 @@ typedef struct bend {
     size_t n_terms;
     const char *terms[3]; // of the energy
     bool no_bias, says_no_bias;
+    const char *graph_setting, *radial_graph;
+    int n_filters;
 } bend;
-static const bend straight = {"partial(celu, alpha=0.1)",   "ANI_AEV", NULL, "float32", "Ha", "O", AEV, AEV * 4, 2,
-                              {"energy", "self", "energy"}, false,     false};
+static const bend straight = {"partial(celu, alpha=0.1)",   "ANI_AEV", NULL,  "float32", "Ha",    "O", AEV, AEV * 4, 2,
+                              {"energy", "self", "energy"}, false,     false, NULL,      "graph", 1};
 
 static void write_fnx(pack *p, const bend *b)
 {
@@ -339,17 +341,25 @@ static void write_fnx(pack *p, const bend *b)
     list(p, b->n_terms);
     for (size_t k = 0; k < b->n_terms; k++) text(p, b->terms[k]);
     text(p, "preprocessing");
-    list(p, 1);
-    list(p, 2);
-    text(p, "graph_filter");
-    map(p, 2);
-    pair(p, "cutoff", 3.5);
-    text_pair(p, "graph_key", "angles");
+    list(p, (size_t)b->n_filters);
+    for (int k = 0; k < b->n_filters; k++) {
+        list(p, 2);
+        text(p, "graph_filter");
+        map(p, b->graph_setting ? 3 : 2);
+        if (b->graph_setting) {
+            text(p, b->graph_setting);
+            map(p, 1);
+            pair(p, "p", 2);
+        }
+        pair(p, "cutoff", 3.5);
+        text_pair(p, "graph_key", "angles");
+    }
     text(p, "modules");
     list(p, 3);
     list(p, 2);
     text(p, "embedding");
-    map(p, b->extra_setting ? 12 : 11);
+    map(p, b->extra_setting ? 13 : 12);
+    text_pair(p, "graph_key", b->radial_graph);
     text_pair(p, "module_name", b->module);
     text_pair(p, "graph_angle_key", "angles");
     pair(p, "radial_eta", 16);
@@ -491,6 +501,17 @@ static void test_fnx_damage(void **state)
     refused_fnx(b, MLFF_ERR_FORMAT, "Layer_1 of O has no bias, its settings say use_bias = true");
     b.says_no_bias = true;
     refused_fnx(b, MLFF_ERR_FORMAT, "Layer_1 of H has a bias, its settings say use_bias = false");
+    b = straight;
+    b.graph_setting = "switch_params";
+    refused_fnx(b, MLFF_ERR_UNSUPPORTED, "its graph \"graph_filter\" has switch_params");
+    b = straight;
+    b.radial_graph = "angles";
+    refused_fnx(b, MLFF_ERR_UNSUPPORTED, "radial functions are of the graph \"angles\"");
+    b = straight;
+    b.n_filters = 2;
+    refused_fnx(b, MLFF_ERR_FORMAT, "has 2 cutoffs of the graph \"angles\"; expected one");
+    b.n_filters = 0;
+    refused_fnx(b, MLFF_ERR_FORMAT, "has 0 cutoffs");
     b = straight;
     b.symbol = "H";
     refused_fnx(b, MLFF_ERR_FORMAT, "species_order");

@@ -146,19 +146,50 @@ static mlff_status read_energy_terms(fnx *f)
     return MLFF_OK;
 }
 
-// The cutoff of the graph of angles is stored with its filter.
-static mlff_status angular_cutoff(fnx *f)
+// What makes the neighbors or their weights others than an ANI's: another switching function, a graph without hydrogen.
+static mlff_status check_graph(const fnx *f, const msgpack_value *name, const msgpack_value *settings)
 {
-    msgpack_value graph, list, entry, settings, made, unused;
+    msgpack_value value, root;
+    char text[64];
+    if (msgpack_get(settings, "switch_params", &value) && value.kind != MSGPACK_NIL && value.n > 0)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its graph \"%s\" has switch_params; only the cosine of an ANI is known",
+                         f->path, printable(name, text));
+    if (msgpack_get(settings, "remove_hydrogens", &value) && value.kind != MSGPACK_NIL && value.number != 0)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its graph \"%s\" leaves hydrogen out, which is not supported", f->path,
+                         printable(name, text));
+    if (msgpack_equals(name, "graph") && msgpack_get(settings, "cutoff", &value) && msgpack_get(&f->root, "cutoff", &root) &&
+        value.number != root.number)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its graph has a cutoff of %g Å, the model %g Å; expected the same", f->path,
+                         value.number, root.number);
+    return MLFF_OK;
+}
+
+// The cutoff of the graph of angles is stored with its filter.
+static mlff_status read_graphs(fnx *f)
+{
+    msgpack_value graph, list, entry, entry_name, settings, made, radial, unused;
     char name[64];
+    int n_found = 0;
     if (!msgpack_get(&f->aev, "graph_angle_key", &graph) || !msgpack_get(&f->root, "preprocessing", &list) || list.n > MAX_ITEMS)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: does not say which graph its angles are of", f->path);
-    printable(&graph, name);
-    for (uint32_t i = 0; msgpack_item(&list, i, &entry); i++)
-        if (msgpack_item(&entry, 1, &settings) && msgpack_get(&settings, "graph_key", &made) && msgpack_equals(&made, name) &&
-            msgpack_get(&settings, "cutoff", &unused))
-            return number(f, &settings, "cutoff", 1e-3, 100, &f->settings.angular_cutoff);
-    return mlff_fail(MLFF_ERR_FORMAT, "%s: has no cutoff of the graph \"%s\"", f->path, name);
+    if (msgpack_get(&f->aev, "graph_key", &radial) && !msgpack_equals(&radial, "graph"))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its radial functions are of the graph \"%s\"; only \"graph\" is known",
+                         f->path, printable(&radial, name));
+    for (uint32_t i = 0; msgpack_item(&list, i, &entry); i++) {
+        if (!msgpack_item(&entry, 0, &entry_name) || !msgpack_item(&entry, 1, &settings)) continue;
+        mlff_status status = check_graph(f, &entry_name, &settings);
+        if (status != MLFF_OK) return status;
+        if (!msgpack_get(&settings, "graph_key", &made) || !same_text(&made, &graph) ||
+            !msgpack_get(&settings, "cutoff", &unused))
+            continue;
+        status = number(f, &settings, "cutoff", 1e-3, 100, &f->settings.angular_cutoff);
+        if (status != MLFF_OK) return status;
+        n_found++;
+    }
+    if (n_found != 1)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: has %d cutoffs of the graph \"%s\"; expected one", f->path, n_found,
+                         printable(&graph, name));
+    return MLFF_OK;
 }
 
 static mlff_status read_species(fnx *f)
@@ -209,7 +240,7 @@ static mlff_status read_settings(fnx *f)
     MLFF_TRY(known_keys(f, &f->constant, "CHEMICAL_CONSTANT", constant_keys));
     MLFF_TRY(read_species(f));
     MLFF_TRY(number(f, &f->root, "cutoff", 1e-3, 100, &s->radial_cutoff));
-    MLFF_TRY(angular_cutoff(f));
+    MLFF_TRY(read_graphs(f));
     MLFF_TRY(number(f, &f->aev, "radial_eta", 0, 1e6, &s->eta_radial));
     MLFF_TRY(number(f, &f->aev, "angular_eta", 0, 1e6, &s->eta_angular));
     MLFF_TRY(number(f, &f->aev, "zeta", 1, 1e4, &s->zeta));
