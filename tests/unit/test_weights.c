@@ -431,6 +431,14 @@ static void two_energies(model_weights *weights)
     char *name = tensor(weights, "output_modules.0.outnet.1.weight")->name; // the readout then ends with its first layer
     name[0] = 'O';
 }
+static void beyond_float(model_weights *weights)
+{
+    model_tensor *bias = tensor(weights, "representation.filter_net.bias");
+    base_free(bias->data);
+    assert_non_null(bias->data = base_alloc((size_t)bias->n_elements, sizeof(double), "a bias"));
+    bias->is_double = 1;
+    ((double *)bias->data)[3] = 3.5e38;
+}
 
 static void metadata_and_tensors_must_fit(void **state)
 {
@@ -461,6 +469,7 @@ static void metadata_and_tensors_must_fit(void **state)
         {renamed, MLFF_ERR_FORMAT, "representation.filter_net.bias is missing"},
         {swapped_sizes, MLFF_ERR_FORMAT, "representation.filter_net.weight is 5 × 36, expected 36 × 5"},
         {other_cutoff_tensor, MLFF_ERR_FORMAT, "metadata cutoff is 5, tensor representation.cutoff_fn.cutoff 4"},
+        {beyond_float, MLFF_ERR_VALUE, "representation.filter_net.bias holds 3.5e+38 at element 3, beyond the range of float32"},
         {two_energies, MLFF_ERR_FORMAT, "its readout gives 3 numbers"},
     };
     const painn_options options = small;

@@ -2,7 +2,9 @@
 // tensors.c: an architecture takes the tensors of a model file, each checked, until none is left.
 #include "tensors.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 mlff_status model_taken_create(const mlff_model *model, model_taken *taken)
@@ -59,7 +61,13 @@ mlff_status model_take(const mlff_model *model, model_taken *taken, bool optiona
     float *copy = base_alloc((size_t)tensor->n_elements, sizeof *copy, name);
     if (!copy) return MLFF_ERR_MEMORY;
     taken->converted[taken->n_converted++] = copy;
-    for (int64_t k = 0; k < tensor->n_elements; k++) copy[k] = (float)((const double *)tensor->data)[k];
+    for (int64_t k = 0; k < tensor->n_elements; k++) {
+        const double value = ((const double *)tensor->data)[k];
+        if (!(fabs(value) <= (double)FLT_MAX)) // the rest of the precision is dropped, an infinity is another weight
+            MLFF_FAIL(MLFF_ERR_VALUE, "%s: tensor %s holds %g at element %" PRId64 ", beyond the range of float32", model->name,
+                      name, value, k);
+        copy[k] = (float)value;
+    }
     *data_out = copy;
 done:
     return status;
