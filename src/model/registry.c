@@ -94,6 +94,16 @@ done:
     return status;
 }
 
+// The largest mean that metadata may have, 1e12, in the largest unit, 1e6 eV. Sums of larger ones would not be finite.
+static mlff_status check_offsets(const mlff_model *model)
+{
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (!(fabs(model->offset[z]) <= 2e18))
+            return mlff_fail(MLFF_ERR_VALUE, "%s: the energy of a single atom of %s is %g eV; expected less than 2e18 eV",
+                             model->name, mlff_element_symbol(z), model->offset[z]);
+    return MLFF_OK;
+}
+
 // What the core repulsion of a loaded model needs, and its mention in the description.
 static mlff_status check_core_repulsion(mlff_model *model)
 {
@@ -164,6 +174,7 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
     model->architecture = found;
     model->n_members = 1;
     MLFF_TRY(found->load(model));
+    MLFF_TRY(check_offsets(model));
     MLFF_TRY(check_core_repulsion(model));
 
     base_free(model->name);

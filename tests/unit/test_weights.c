@@ -439,6 +439,13 @@ static void beyond_float(model_weights *weights)
     bias->is_double = 1;
     ((double *)bias->data)[3] = 3.5e38;
 }
+static void infinite_energy(model_weights *weights)
+{
+    assert_ok(weights_set(weights, "energy_unit_ev", "1e3"));
+    model_tensor *atomref = weights_add(weights, "postprocessors.atomref", 1, 1, (int64_t[]){100});
+    assert_non_null(atomref);
+    ((double *)atomref->data)[8] = 1e306;
+}
 
 static void metadata_and_tensors_must_fit(void **state)
 {
@@ -470,6 +477,7 @@ static void metadata_and_tensors_must_fit(void **state)
         {swapped_sizes, MLFF_ERR_FORMAT, "representation.filter_net.weight is 5 × 36, expected 36 × 5"},
         {other_cutoff_tensor, MLFF_ERR_FORMAT, "metadata cutoff is 5, tensor representation.cutoff_fn.cutoff 4"},
         {beyond_float, MLFF_ERR_VALUE, "representation.filter_net.bias holds 3.5e+38 at element 3, beyond the range of float32"},
+        {infinite_energy, MLFF_ERR_VALUE, "the energy of a single atom of O is inf eV"},
         {two_energies, MLFF_ERR_FORMAT, "its readout gives 3 numbers"},
     };
     const painn_options options = small;
