@@ -236,8 +236,8 @@ MLFF_API mlff_status mlff_system_thermalize(mlff_system *system, double temperat
 /* A full list (each pair in both directions), rows in canonical order (neighbor, then shift), images as
  * integer shifts, per-axis periodicity, any cell with self-images. Cell list: time linear in atoms. */
 typedef struct mlff_neighbors mlff_neighbors;
-/* cutoff_angstrom > 0. Pairs within cutoff + skin are kept, and the list is rebuilt when two atoms may have come closer by
- * `skin`, or by what a changed cell leaves of it, when an atom was wrapped, or when the number of atoms or the periodicity changes; also
+/* The cutoff is above 0, and it and the skin are at most 1e6 Å. Pairs within cutoff + skin are kept, and the list is rebuilt
+ * when two atoms may have come closer by `skin`, or by what a changed cell leaves of it, when an atom was wrapped, or when the number of atoms or the periodicity changes; also
  * with any other cell where not all three axes repeat. The pairs returned are exactly
  * those with r < cutoff. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out);

@@ -62,9 +62,9 @@ mlff_status neighbors_create_on(double cutoff_angstrom, double skin_angstrom, co
 {
     if (!neighbors_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_neighbors_create: no place for the result");
     if (!(cutoff_angstrom > 0 && cutoff_angstrom <= 1e6))
-        return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å is out of range; give one above 0", cutoff_angstrom);
+        return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å is out of range; give one above 0, at most 1e6 Å", cutoff_angstrom);
     if (!(skin_angstrom >= 0 && skin_angstrom <= 1e6))
-        return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å is out of range; give 0 or more", skin_angstrom);
+        return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å is out of range; give 0 to 1e6 Å", skin_angstrom);
     mlff_status status = cpu_path_choose(path, false, &path);
     if (status != MLFF_OK) return status;
     mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbor list");

@@ -601,6 +601,7 @@ static void test_bad_input(void **state)
     double bad[] = {0, -1, NAN, INFINITY};
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         assert_int_equal(mlff_neighbors_create(bad[k], 0, &neighbors), MLFF_ERR_USAGE);
+        assert_non_null(strstr(mlff_last_error(), "give one above 0, at most 1e6 Å")); // true also of a cutoff that is too large
         if (k > 0) assert_int_equal(mlff_neighbors_create(5, bad[k], &neighbors), MLFF_ERR_USAGE);
     }
     assert_null(neighbors);
