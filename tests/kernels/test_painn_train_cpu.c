@@ -15,23 +15,42 @@ typedef struct setting {
     const char *name;
     int n_features, n_layers;
     const char *basis, *cutoff_function;
-    int shared, softplus;
+    int shared, softplus, doubles;
 } setting;
 
 static const setting settings[] = {
-    {"128 features", 128, 3, "gaussian", "cosine", 0, 0},
-    {"64 features, Bessel, mollifier", 64, 2, "bessel", "mollifier", 0, 0},
-    {"40 features, padded", 40, 3, "gaussian", "cosine", 0, 0},
-    {"shared weights, softplus", 24, 3, "gaussian", "cosine", 1, 1},
-    {"one layer", 32, 1, "gaussian", "mollifier", 0, 0},
+    {"128 features", 128, 3, "gaussian", "cosine", 0, 0, 0},
+    {"64 features, Bessel, mollifier", 64, 2, "bessel", "mollifier", 0, 0, 0},
+    {"40 features, padded", 40, 3, "gaussian", "cosine", 0, 0, 0},
+    {"shared weights, softplus", 24, 3, "gaussian", "cosine", 1, 1, 0},
+    {"one layer", 32, 1, "gaussian", "mollifier", 0, 0, 0},
+    {"shared weights, in float64", 24, 3, "gaussian", "cosine", 1, 0, 1},
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+// The model from a file whose tensors are float64, as of an import.
+static mlff_model *in_doubles(mlff_model *model)
+{
+    model_weights weights = {0};
+    mlff_model *converted = NULL;
+    for (size_t k = 0; k < model->file.n_keys; k++)
+        assert_ok(weights_set(&weights, model->file.keys[k], "%s", model->file.values[k]));
+    for (size_t t = 0; t < model->file.n_tensors; t++) {
+        const model_tensor *tensor = &model->file.tensors[t];
+        model_tensor *copy = weights_add(&weights, tensor->name, 1, tensor->n_dimensions, tensor->shape);
+        assert_non_null(copy);
+        for (int64_t k = 0; k < tensor->n_elements; k++) ((double *)copy->data)[k] = (double)((const float *)tensor->data)[k];
+    }
+    mlff_model_destroy(model);
+    assert_ok(model_from_weights(&weights, "doubles", &converted));
+    return converted;
+}
 
 static mlff_model *model_of(const setting *s)
 {
     mlff_model *model = support_model(s->n_features, s->n_layers, s->basis, s->cutoff_function, s->shared, 5);
     if (s->softplus) ((painn_parameters *)model->parameters)->activation = PAINN_SHIFTED_SOFTPLUS;
-    return model;
+    return s->doubles ? in_doubles(model) : model;
 }
 
 // A ragged batch: molecules, a cell with self-images, one atom alone, a Hessian probe; 16 frames.
@@ -103,7 +122,7 @@ static void add_large(train_frames *frames)
 static void test_gradient_of_large_structures(void **state)
 {
     (void)state;
-    check_gradient(&(setting){"large structures", 16, 2, "gaussian", "cosine", 0, 0}, add_large, false);
+    check_gradient(&(setting){"large structures", 16, 2, "gaussian", "cosine", 0, 0, 0}, add_large, false);
 }
 
 static void test_gradient(void **state)

@@ -10,12 +10,15 @@
 mlff_status model_taken_create(const mlff_model *model, model_taken *taken)
 {
     taken->used = base_alloc(model->file.n_tensors, sizeof *taken->used, "tensors");
-    return taken->used ? MLFF_OK : MLFF_ERR_MEMORY;
+    taken->converted = base_alloc(model->file.n_tensors, sizeof *taken->converted, "tensors");
+    if (!taken->used || !taken->converted) return MLFF_ERR_MEMORY;
+    taken->n_tensors = model->file.n_tensors;
+    return MLFF_OK;
 }
 
 void model_taken_free(model_taken *taken)
 {
-    for (size_t i = 0; i < taken->n_converted; i++) base_free(taken->converted[i]);
+    for (size_t i = 0; i < taken->n_tensors; i++) base_free(taken->converted[i]);
     base_free(taken->converted);
     base_free(taken->used);
     *taken = (model_taken){0};
@@ -42,6 +45,24 @@ static mlff_status find(const mlff_model *model, model_taken *taken, int n_dimen
     return MLFF_OK;
 }
 
+// A float64 tensor as floats; the rest of its precision is dropped.
+static mlff_status convert(const mlff_model *model, const model_tensor *tensor, float **copy_out)
+{
+    float *copy = base_alloc((size_t)tensor->n_elements, sizeof *copy, tensor->name);
+    if (!copy) return MLFF_ERR_MEMORY;
+    for (int64_t k = 0; k < tensor->n_elements; k++) {
+        const double value = ((const double *)tensor->data)[k];
+        if (!(fabs(value) <= (double)FLT_MAX)) { // an infinity is another weight
+            base_free(copy);
+            return mlff_fail(MLFF_ERR_VALUE, "%s: tensor %s holds %g at element %" PRId64 ", beyond the range of float32",
+                             model->name, tensor->name, value, k);
+        }
+        copy[k] = (float)value;
+    }
+    *copy_out = copy;
+    return MLFF_OK;
+}
+
 mlff_status model_take(const mlff_model *model, model_taken *taken, bool optional, const float **data_out, int n_dimensions,
                        const int64_t *shape, const char *name)
 {
@@ -56,19 +77,9 @@ mlff_status model_take(const mlff_model *model, model_taken *taken, bool optiona
         *data_out = tensor->data;
         return MLFF_OK;
     }
-    MLFF_TRY(
-        base_grow(&taken->converted, &taken->converted_capacity, taken->n_converted + 1, sizeof *taken->converted, "tensors"));
-    float *copy = base_alloc((size_t)tensor->n_elements, sizeof *copy, name);
-    if (!copy) return MLFF_ERR_MEMORY;
-    taken->converted[taken->n_converted++] = copy;
-    for (int64_t k = 0; k < tensor->n_elements; k++) {
-        const double value = ((const double *)tensor->data)[k];
-        if (!(fabs(value) <= (double)FLT_MAX)) // the rest of the precision is dropped, an infinity is another weight
-            MLFF_FAIL(MLFF_ERR_VALUE, "%s: tensor %s holds %g at element %" PRId64 ", beyond the range of float32", model->name,
-                      name, value, k);
-        copy[k] = (float)value;
-    }
-    *data_out = copy;
+    float **copy = &taken->converted[tensor - model->file.tensors];
+    if (!*copy) MLFF_TRY(convert(model, tensor, copy));
+    *data_out = *copy;
 done:
     return status;
 }

@@ -6,9 +6,10 @@
 #include "model/model.h"
 
 typedef struct model_taken {
-    float **converted; /* float copies of the file's double tensors */
-    size_t n_converted, converted_capacity;
-    bool *used; /* [n_tensors] */
+    float *
+        *converted; /* [n_tensors] float copies of the file's double tensors, one of each: layers that share a tensor share it */
+    bool *used;     /* [n_tensors] */
+    size_t n_tensors;
 } model_taken;
 
 mlff_status model_taken_create(const mlff_model *model, model_taken *taken);
