@@ -309,9 +309,10 @@ mlff_status mlff_trainer_run(mlff_trainer *t, int64_t n_steps, int64_t *n_done_o
         *errors_out = errors_of(t->model, &sums);
         if (!sums.finite)
             MLFF_FAIL(MLFF_ERR_UNSTABLE,
-                      "the loss stopped being finite before step %lld; lower the learning rate (now %.2g) or look for labels "
+                      "the loss stopped being finite before step %lld; lower the learning rate (%.2g at its highest) or look for "
+                      "labels "
                       "that are too large",
-                      (long long)t->step, learning_rate(t, t->step));
+                      (long long)t->step, t->options.learning_rate);
     }
 done:
     if (n_done_out) *n_done_out = n_done;
