@@ -193,6 +193,46 @@ static void test_handed_pairs(void **state)
     free(shift);
 }
 
+// Handed pairs do not spare the checks of positions and cells: no energy of an atom that is nowhere, no infinite stress.
+static void test_handed_pairs_of_bad_systems(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of(0);
+    mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, 1);
+    const int32_t species[2] = {1, 8}, first_atom[2] = {0, 2}, first[3] = {0, 1, 2}, none[3] = {0, 0, 0}, neighbor[2] = {1, 0};
+    const unsigned char periodic[3] = {1, 1, 1};
+    static const struct {
+        double x, cell[9]; // of atom 0; the cell
+        bool lone;
+        const char *words;
+    } cases[] = {{NAN, {9, 0, 0, 0, 9, 0, 0, 0, 9}, true, "atom 0 of system 0 has a coordinate that is not finite"},
+                 {0, {0}, false, "a vector of 0 Å along a"},
+                 {0, {9, 0, 0, 0, NAN, 0, 0, 0, 9}, false, "a vector of nan Å along b"},
+                 {0, {9, 0, 0, 0, 9, 0, 9, 9, 0}, false, "span no volume"},
+                 {0, {9, 0, 0, 0, 9, 0, 0, 0, 9}, false, NULL}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const double positions[6] = {cases[k].x, 0, 0, 1, 0, 0};
+        const mlff_pairs pairs = {cases[k].lone ? none : first, neighbor, NULL, 1};
+        const mlff_batch batch = {.n_systems = 1,
+                                  .first_atom = first_atom,
+                                  .species = species,
+                                  .positions = positions,
+                                  .cells = cases[k].cell,
+                                  .periodic = periodic,
+                                  .pairs = &pairs};
+        double energy, stress[6];
+        const mlff_status status =
+            mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .stresses = stress});
+        if (!cases[k].words)
+            assert_true(status == MLFF_OK && isfinite(stress[0]));
+        else if (status != MLFF_ERR_VALUE || !strstr(mlff_last_error(), cases[k].words))
+            fail_msg("case %zu: %s \"%s\"; expected \"%s\"", k, mlff_status_name(status), status ? mlff_last_error() : "",
+                     cases[k].words);
+    }
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
 // ---- ghosts -------------------------------------------------------------------------------------------------------
 
 // A periodic system opened up: its own atoms, and each image within `reach` as a ghost. `owner` maps to the original.
@@ -538,12 +578,19 @@ static void test_stage_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_systems), cmocka_unit_test(test_many_atoms),
-        cmocka_unit_test(test_extremes),       cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_handed_pairs),   cmocka_unit_test(test_deep_halo),
-        cmocka_unit_test(test_truncated_rows), cmocka_unit_test(test_exchanged_halo),
-        cmocka_unit_test(test_beyond_float32), cmocka_unit_test(test_options_out_of_range),
-        cmocka_unit_test(test_no_allocation),  cmocka_unit_test(test_stage_clock),
+        cmocka_unit_test(test_random_systems),
+        cmocka_unit_test(test_many_atoms),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_handed_pairs),
+        cmocka_unit_test(test_handed_pairs_of_bad_systems),
+        cmocka_unit_test(test_deep_halo),
+        cmocka_unit_test(test_truncated_rows),
+        cmocka_unit_test(test_exchanged_halo),
+        cmocka_unit_test(test_beyond_float32),
+        cmocka_unit_test(test_options_out_of_range),
+        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_stage_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,33 @@ static mlff_status find_reverse(pairs_filter *filter)
     return MLFF_OK;
 }
 
+// What the neighbor list checks of its own systems: a lone atom without a number as position, a cell that gives no stress.
+static mlff_status check_system(const mlff_batch *batch, int system)
+{
+    const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)system : NULL;
+    const double *h = batch->cells ? batch->cells + 9 * (size_t)system : NULL;
+    for (int i = batch->first_atom[system]; i < batch->first_atom[system + 1]; i++)
+        for (int c = 0; c < 3; c++)
+            if (!isfinite(batch->positions[3 * (size_t)i + (size_t)c]))
+                return mlff_fail(MLFF_ERR_VALUE, "atom %d of system %d has a coordinate that is not finite; correct its position",
+                                 i - batch->first_atom[system], system);
+    if (!periodic || !h) return MLFF_OK;
+    double edges = 1;
+    for (int k = 0; k < 3; k++) {
+        const double edge = sqrt(h[3 * k] * h[3 * k] + h[3 * k + 1] * h[3 * k + 1] + h[3 * k + 2] * h[3 * k + 2]);
+        if (periodic[k] && !(edge > 0 && isfinite(edge)))
+            return mlff_fail(MLFF_ERR_VALUE, "the cell of system %d has a vector of %g Å along %c, where it repeats; give a cell",
+                             system, edge, "abc"[k]);
+        edges *= edge;
+    }
+    const double volume =
+        h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
+    if (periodic[0] && periodic[1] && periodic[2] && !(fabs(volume) > 1e-8 * edges))
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "the cell of system %d repeats along a b c but its vectors there span no volume; give a cell", system);
+    return MLFF_OK;
+}
+
 mlff_status pairs_filter_update(pairs_filter *filter, const mlff_batch *batch, double cutoff)
 {
     mlff_status status = MLFF_OK;
@@ -108,6 +135,7 @@ mlff_status pairs_filter_update(pairs_filter *filter, const mlff_batch *batch, d
     filter->n_atoms = n_atoms;
     filter->n_pairs = 0;
     filter->symmetric = pairs->symmetric != 0;
+    for (int s = 0; s < batch->n_systems; s++) MLFF_TRY(check_system(batch, s));
     for (int s = 0; s < batch->n_systems; s++)
         for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) {
             filter->first[i] = filter->n_pairs;

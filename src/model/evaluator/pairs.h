@@ -21,7 +21,7 @@ typedef struct pairs_filter {
     int64_t n_growths;
 } pairs_filter;
 
-/* Takes batch->pairs; fails if a pair names an atom outside its system, if two atoms are at one position, or if a
+/* Takes batch->pairs; fails for positions or cells that are not finite, a cell that repeats and has no volume, if a pair names an atom outside its system, if two atoms are at one position, or if a
  * pair of a list said to be symmetric has no reverse. */
 mlff_status pairs_filter_update(pairs_filter *filter, const mlff_batch *batch, double cutoff);
 /* As mlff_neighbors_get; reverse is NULL if the list is not symmetric. */
