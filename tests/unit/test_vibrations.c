@@ -187,6 +187,9 @@ static void fixed_and_refused(void **state)
     mlff_vibrations_options wide = mlff_vibrations_options_default();
     wide.step = 1.0;
     assert_int_equal(mlff_vibrations_compute(evaluator, system, &wide, &v), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_vibrations_compute(NULL, system, NULL, &v), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_vibrations_compute(evaluator, NULL, NULL, &v), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_vibrations_compute(evaluator, system, NULL, NULL), MLFF_ERR_USAGE);
     if (!system->fixed) assert_ok(mlff_system_add_fixed(system));
     system->fixed[0] = 1;
     assert_ok(mlff_vibrations_compute(evaluator, system, NULL, &v));

@@ -234,6 +234,8 @@ mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system
     hessian h = {.evaluator = evaluator, .system = system, .options = mlff_vibrations_options_default()};
     mlff_vibrations v = {0};
     double *rigid = NULL, *values = NULL, *vectors = NULL;
+    if (!evaluator || !system || !vibrations_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_vibrations_compute: an evaluator, a system and a place for the result are needed");
     MLFF_TRY(base_take_options(__func__, "mlff_vibrations_options", options, sizeof h.options, &h.options));
     MLFF_TRY(begin(&h));
     evaluator_warn_not_conservative(evaluator, "the Hessian is the symmetric part of the derivatives of its forces");
