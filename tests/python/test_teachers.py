@@ -371,6 +371,8 @@ class FeNNol(unittest.TestCase):
         self.assertEqual(calc.get_potential_energy(atoms), own.get_potential_energy(atoms))
         np.testing.assert_array_equal(calc.get_forces(atoms), own.get_forces(atoms))
         self.assertIn("own engine", calc.profile_notes)
+        with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "Our own engine has no option energy_terms"):
+            FeNNolCalculator(model_path=published, device="cpu", energy_terms=["energy"])
         with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "Our own engine does not run this model"):
             FeNNolCalculator(model_path=self.path, device="cpu")  # an empty file
 

@@ -396,7 +396,11 @@ class FeNNolCalculator(_Teacher):
             )
         except ImportError as missing:
             self._device = None
-            self._run_in_engine(self._path(model_path, model_name, missing), device, precision, missing)
+            path = self._path(model_path, model_name, missing)
+            given = [name for name in calculator_options if name != "use_atom_padding"]  # which changes no result
+            if given:
+                raise ImportError(f"{missing}. Our own engine has no option {', '.join(given)}") from None
+            self._run_in_engine(path, device, precision, missing)
             return
         path = self._path(model_path, model_name)
         self._device = _jax_device(device)
