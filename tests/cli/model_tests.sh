@@ -54,6 +54,9 @@ test_info() {
     says '^  precisions +float64 and float32; --precisions tells which others there are' # an ANI has none on a GPU
     run 0 info model.safetensors --precisions
     says '^    CPU bf16 +not available: PaiNN has no bf16 on the CPU$'
+    run 0 new --arch painn --features 16 --layers 1 --cutoff 0.1 -o alone.safetensors # no atom has neighbors
+    run 0 info alone.safetensors --precisions
+    says '^    CPU float32 +no relative error: the forces of float64 are all 0$'
     refused 2 'does not know all elements' info model.safetensors --precisions --system silicon
     refused 2 'a model has an empty name; give the path' info ''
     printf '\200\024%098d' 0 >random.safetensors # the first byte of a pickle, of no protocol
