@@ -602,6 +602,10 @@ static void test_msgpack(void **state)
                 {{0xc7, 0}, 2}};
     for (size_t k = 0; k < sizeof lies / sizeof *lies; k++)
         assert_int_equal(msgpack_parse(lies[k].bytes, lies[k].length, "lie", &v), MLFF_ERR_FORMAT);
+    static const unsigned char twice[] = {0x83, 0xa1, 'a', 1, 0xa1, 'b', 2, 0xa1, 'a', 3}; // {a: 1, b: 2, a: 3}
+    assert_ok(msgpack_parse(twice, sizeof twice, "twice", &v));
+    assert_true(msgpack_get(&v, "a", &item) && item.number == 3); // as Python reads it
+    assert_true(msgpack_get(&v, "b", &item) && item.number == 2 && !msgpack_get(&v, "c", &item));
     unsigned char deep[40];
     memset(deep, 0x91, sizeof deep); // arrays in arrays
     deep[39] = 0;

@@ -143,16 +143,19 @@ bool msgpack_equals(const msgpack_value *value, const char *text)
     return value->kind == MSGPACK_TEXT && value->n == length && memcmp(value->data, text, length) == 0;
 }
 
+// Of equal keys the last counts, as in Python.
 bool msgpack_get(const msgpack_value *map, const char *key, msgpack_value *value_out)
 {
     if (map->kind != MSGPACK_MAP) return false;
     const unsigned char *cursor = map->data;
+    bool found = false;
     for (uint32_t k = 0; k < map->n; k++) {
         msgpack_value name;
         const unsigned char *start = cursor;
         if (!skip(&cursor, map->end, 0) || !head(&start, map->end, &name)) return false;
-        if (msgpack_equals(&name, key)) return head(&cursor, map->end, value_out);
+        start = cursor;
         if (!skip(&cursor, map->end, 0)) return false;
+        if (msgpack_equals(&name, key)) found = head(&start, map->end, value_out);
     }
-    return false;
+    return found;
 }

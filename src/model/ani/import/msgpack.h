@@ -28,7 +28,7 @@ typedef struct msgpack_value {
 /* One value that fills `length` bytes, with all that is in it; fails on a length that lies, a code that does not exist, a
  * nesting deeper than 32. `what` names it in errors. */
 mlff_status msgpack_parse(const void *bytes, size_t length, const char *what, msgpack_value *value_out);
-/* Of checked values: item of an array; value of a map's key (false: absent), or key and value by index; equality with a text. */
+/* Of checked values: item of an array; value of a map's key (false: absent; of equal keys the last), or key and value by index; equality with a text. */
 bool msgpack_item(const msgpack_value *array, uint32_t index, msgpack_value *value_out);
 bool msgpack_get(const msgpack_value *map, const char *key, msgpack_value *value_out);
 bool msgpack_pair(const msgpack_value *map, uint32_t index, msgpack_value *key_out, msgpack_value *value_out);
