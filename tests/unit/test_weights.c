@@ -153,6 +153,7 @@ static void settings_out_of_range_are_refused(void **state)
         {"cutoff_function=", "expected one of cosine, mollifier"},
         {"shared_filters=1", "expected true or false"},
         {"seed=-1", "not a whole number from 0"},
+        {"seed=9223372036854775808", "from 0 to 2^63 - 1"},
         {"elements=", "is not an element"},
         {"elements=H,", "is not an element"},
         {"elements=H C", "not a list"},

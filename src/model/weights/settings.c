@@ -47,7 +47,7 @@ static mlff_status set(const model_setting *setting, const char *value, void *op
         break;
     case SETTING_SEED:
         if (!base_parse_int64(value, &whole) || whole < 0)
-            return mlff_fail(MLFF_ERR_USAGE, "%s is '%.40s', not a whole number from 0", setting->name, value);
+            return mlff_fail(MLFF_ERR_USAGE, "%s is '%.40s', not a whole number from 0 to 2^63 - 1", setting->name, value);
         *(uint64_t *)field = (uint64_t)whole;
         break;
     default:
