@@ -78,6 +78,32 @@ static void test_layer(void **state)
     }
 }
 
+// 1/s of rows whose mean is large beside their deviations, and of equal numbers: 3e-5, of the mean's rounding.
+static void test_norm_of_offset_rows(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4 * 5; k++) {
+        const int width = (int[]){2, 3, 17, 40, 48}[k % 5], F = nn_padded(width);
+        const double offset = (double[]){10, 100, 300, 1000}[k / 5];
+        for (int is_equal = 0; is_equal < 2; is_equal++)
+            for (const char *const *path = mlff_cpu_paths(); *path; path++) {
+                float *weight = aligned((size_t)F), *bias = aligned((size_t)F), *y = aligned((size_t)F), inverse;
+                const nn_norm norm = {F, width, 1e-5f, weight, bias};
+                double mean = 0, square = 0;
+                for (int i = 0; i < width; i++) {
+                    y[i] = (float)(offset + (is_equal ? 0 : 1 + base_random_normal(1, 1, (uint64_t)i)));
+                    mean += (double)y[i] / width;
+                }
+                for (int i = 0; i < width; i++) square += ((double)y[i] - mean) * ((double)y[i] - mean) / width;
+                nn_segment_kernels_get(*path)->norm(&norm, 1, y, NULL, &inverse);
+                const double expected = 1 / sqrt(square + 1e-5), error = fabs((double)inverse / expected - 1);
+                if (!(error <= (is_equal ? 1e-2 : 3e-5)))
+                    fail_msg("%s, width %d, offset %g: 1/s is %g, expected %g", *path, width, offset, (double)inverse, expected);
+                base_free(weight), base_free(bias), base_free(y);
+            }
+    }
+}
+
 // Σ gather(x) · b = Σ x · segment_sum(b): each is the reverse pass of the other; and both against plain loops.
 static void test_gather_and_sum(void **state)
 {
@@ -149,7 +175,7 @@ static void test_softmax(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_gather_and_sum),
-                                       cmocka_unit_test(test_softmax)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_norm_of_offset_rows),
+                                       cmocka_unit_test(test_gather_and_sum), cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
