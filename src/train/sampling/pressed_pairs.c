@@ -53,6 +53,22 @@ static bool choose_pair(const mlff_pairs *pairs, const double *vectors, int i, d
     return *j_out != i;
 }
 
+static bool moves(const mlff_system *system, int i)
+{
+    return !(system->fixed && system->fixed[i]);
+}
+
+// The atom that `draw` chooses of those that are not fixed; -1 if all are.
+static int choose_atom(const mlff_system *system, double draw)
+{
+    int n_moving = 0;
+    for (int i = 0; i < system->n_atoms; i++) n_moving += moves(system, i);
+    int left = (int)(n_moving * draw);
+    for (int i = 0; i < system->n_atoms; i++)
+        if (moves(system, i) && left-- == 0) return i;
+    return -1;
+}
+
 static mlff_status press(const pressed_pairs *pairs, uint64_t stream, mlff_system *system, sample_contact *pressed)
 {
     mlff_pairs found;
@@ -61,17 +77,18 @@ static mlff_status press(const pressed_pairs *pairs, uint64_t stream, mlff_syste
     int j;
     const mlff_status status = update(pairs->neighbors, system, &found, &vectors);
     if (status != MLFF_OK) return status;
-    const int i = (int)(system->n_atoms * base_random_uniform(pairs->seed, stream, 0));
+    const int i = choose_atom(system, base_random_uniform(pairs->seed, stream, 0));
     *pressed = (sample_contact){-1, -1, NAN};
-    if (!choose_pair(&found, vectors, i, base_random_uniform(pairs->seed, stream, 1), &j, vector)) return MLFF_OK;
+    if (i < 0 || !choose_pair(&found, vectors, i, base_random_uniform(pairs->seed, stream, 1), &j, vector)) return MLFF_OK;
     // From just above the closest that is accepted, so that pairs that are no bond get a core too, up to 0.95 of their distance.
     const double distance = sqrt(vector[0] * vector[0] + vector[1] * vector[1] + vector[2] * vector[2]);
     const double radii = covalent_radius(system->species[i]) + covalent_radius(system->species[j]);
     const double least = fmin(0.9, 1.02 * pairs->closest * radii / distance);
     const double factor = least + (0.95 - least) * base_random_uniform(pairs->seed, stream, 2);
+    const double part = moves(system, j) ? 0.5 : 1; // of the way, which a fixed neighbor does not go
     for (size_t c = 0; c < 3; c++) {
-        system->positions[3 * (size_t)i + c] += 0.5 * (1 - factor) * vector[c];
-        system->positions[3 * (size_t)j + c] -= 0.5 * (1 - factor) * vector[c];
+        system->positions[3 * (size_t)i + c] += part * (1 - factor) * vector[c];
+        if (moves(system, j)) system->positions[3 * (size_t)j + c] -= part * (1 - factor) * vector[c];
     }
     *pressed = (sample_contact){i, j, factor * distance / radii};
     return MLFF_OK;

@@ -16,8 +16,9 @@ typedef struct pressed_pairs {
 /* Sets `neighbors`: pairs within 3 Å, which are bonds and next neighbors, or where the structure has no atoms as near, within 4.5 or 6 Å.
  * Fails as mlff_neighbors_create and mlff_neighbors_update. */
 mlff_status pressed_pairs_open(const mlff_system *system, pressed_pairs *pairs);
-/* A copy of the structure, deterministic in `seed` and `number`. Other atoms may be closer than `closest`. `pressed_out` (or NULL): the
- * two atoms that were pushed together; none where the atom that was drawn has no neighbor but its own images. */
+/* A copy of the structure, deterministic in `seed` and `number`. Other atoms may be closer than `closest`. Fixed atoms stay. `pressed_out`
+ * (or NULL): the two atoms that were pushed together; none where the atom that was drawn has no neighbor but its own images, or all are
+ * fixed. */
 mlff_status pressed_pairs_make(const pressed_pairs *pairs, const mlff_system *system, int64_t number, mlff_system **copy_out,
                                sample_contact *pressed_out);
 void pressed_pairs_close(pressed_pairs *pairs);
