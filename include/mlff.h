@@ -162,7 +162,7 @@ typedef struct mlff_evaluator_options {
     mlff_device device;       /* CPU */
     mlff_precision precision; /* MLFF_PRECISION_DEFAULT */
     double skin_angstrom;     /* of its own neighbor list; 0.5; 0 rebuilds at each call */
-    int n_threads;            /* CPU; 0: all cores this process may use */
+    int n_threads;            /* CPU; 0: OMP_NUM_THREADS, or all cores this process may use */
     const char *cpu_path;     /* one of mlff_cpu_paths(); NULL: MLFF_CPU or the best for the precision */
     const mlff_halo *halo;    /* NULL: none. Fixed for the evaluator's life, copied */
     const char *members;      /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
