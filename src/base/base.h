@@ -46,6 +46,8 @@ mlff_status base_lock_name(const char *path, int flags, const char *what, int *d
 /* cgroup.c: bytes that the memory limits of this process's control groups leave, SIZE_MAX where there are none. `membership` is the file
  * /proc/self/cgroup, `root` the folder /sys/fs/cgroup. */
 size_t base_cgroup_available(const char *membership, const char *root);
+/* The cores whose time they allow, 1.5 for instance; INFINITY where there is no limit. */
+double base_cgroup_cores(const char *membership, const char *root);
 char *base_strdup(const char *text);
 /* What makes an English noun agree with a count: "" of one, else "s". */
 static inline const char *base_plural(int64_t n)

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -192,28 +191,13 @@ void *team_alloc(int n_wanted, size_t count, size_t size, const char *what)
     return block;
 }
 
-// Cores that a container's quota pays for (cgroup 2, then 1); TEAM_MAX without a quota.
-static int quota(void)
-{
-    double allowed = 0, period = 100000;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
-    if (file) {
-        if (fscanf(file, "%lf %lf", &allowed, &period) != 2) allowed = 0; // "max"
-        fclose(file);
-    } else if ((file = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r"))) {
-        if (fscanf(file, "%lf", &allowed) != 1) allowed = 0;
-        fclose(file);
-    }
-    return allowed > 0 && period > 0 && allowed / period < TEAM_MAX ? (int)ceil(allowed / period) : TEAM_MAX;
-}
-
 int team_default_size(void)
 {
     cpu_set_t cores;
     long n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : sysconf(_SC_NPROCESSORS_ONLN);
-    int paid = quota();
+    const double paid = ceil(base_cgroup_cores("/proc/self/cgroup", "/sys/fs/cgroup")); // by the quota of a container
     const char *wanted = getenv("OMP_NUM_THREADS");
-    if (n > paid) n = paid;
+    if ((double)n > paid) n = (long)paid;
     if (wanted && atoi(wanted) > 0) n = atoi(wanted);
     return n < 1 ? 1 : n < TEAM_MAX ? (int)n : TEAM_MAX;
 }

@@ -83,6 +83,36 @@ static void test_container_limit(void **state)
     assert_int_equal(system(command), 0);
 }
 
+// The quota of processor time of a group, and of those that hold it, as a service manager or a batch system sets it.
+static void test_container_cores(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/mlff_cgroup_XXXXXX", membership[64], command[96];
+    assert_non_null(mkdtemp(root));
+    snprintf(command, sizeof command, "mkdir -p %s/outer/inner %s/cpu/job", root, root);
+    assert_int_equal(system(command), 0);
+    snprintf(membership, sizeof membership, "%s/membership", root);
+    write_text(root, "membership", "1:memory:/job\n0::/outer/inner\n");
+    assert_true(isinf(base_cgroup_cores(membership, root)));
+    write_text(root, "outer/inner/cpu.max", "max 100000\n");
+    assert_true(isinf(base_cgroup_cores(membership, root)));
+    write_text(root, "outer/cpu.max", "150000 100000\n");
+    assert_true(base_cgroup_cores(membership, root) == 1.5);
+    write_text(root, "outer/inner/cpu.max", "50000 100000\n");
+    assert_true(base_cgroup_cores(membership, root) == 0.5);
+    // Version 1, with two controllers in one place; a container sees its own group as the topmost.
+    write_text(root, "membership", "3:cpu,cpuacct:/job\n0::/\n");
+    write_text(root, "cpu/job/cpu.cfs_quota_us", "-1\n");
+    assert_true(isinf(base_cgroup_cores(membership, root)));
+    write_text(root, "cpu/job/cpu.cfs_quota_us", "600000\n");
+    write_text(root, "cpu/job/cpu.cfs_period_us", "200000\n");
+    assert_true(base_cgroup_cores(membership, root) == 3);
+    write_text(root, "cpu/cpu.cfs_quota_us", "200000\n");
+    assert_true(base_cgroup_cores(membership, root) == 2);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
 // Memory ends where the machine's does or a container's, whichever is first.
 static void test_available(void **state)
 {
@@ -240,11 +270,11 @@ static void test_file_in_one_block(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_process_memory),       cmocka_unit_test(test_more_than_available),
-        cmocka_unit_test(test_container_limit),      cmocka_unit_test(test_available),
-        cmocka_unit_test(test_samples_stay_bounded), cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_slope_and_limits),     cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_file_in_one_block),
+        cmocka_unit_test(test_process_memory),  cmocka_unit_test(test_more_than_available),
+        cmocka_unit_test(test_container_limit), cmocka_unit_test(test_container_cores),
+        cmocka_unit_test(test_available),       cmocka_unit_test(test_samples_stay_bounded),
+        cmocka_unit_test(test_verdicts),        cmocka_unit_test(test_slope_and_limits),
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_file_in_one_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

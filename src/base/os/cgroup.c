@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// cgroup.c: the memory that Linux control groups, by which containers are limited, leave to this process.
+// cgroup.c: the memory and the cores that Linux control groups, by which containers are limited, leave to this process.
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,11 @@
 enum { PATH_BYTES = 1024, TEXT_BYTES = 8192 };
 
 typedef struct cgroup_files {
-    const char *folder, *limit, *used, *inactive, *active; // names in memory.stat end in a space
+    const char *limit, *used, *inactive, *active; // names in memory.stat end in a space
 } cgroup_files;
 
-static const cgroup_files unified = {"", "memory.max", "memory.current", "\ninactive_file ", "\nactive_file "};
-static const cgroup_files separate = {"/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
+static const cgroup_files unified = {"memory.max", "memory.current", "\ninactive_file ", "\nactive_file "};
+static const cgroup_files separate = {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
                                       "\ntotal_active_file "};
 
 static bool read_text(const char *path, char text[TEXT_BYTES])
@@ -55,11 +56,21 @@ static size_t left_in_group(const char *group, const cgroup_files *files)
     return used < limit ? limit - used : 0;
 }
 
-size_t base_cgroup_available(const char *membership, const char *root)
+// Is `name` in a list with commas?
+static bool has_controller(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (; *list; list += strcspn(list, ","), list += *list == ',')
+        if (strcspn(list, ",") == length && strncmp(list, name, length) == 0) return true;
+    return false;
+}
+
+// Calls `visit` for each group of this process that has the controller, and for each that holds it: all of their limits count.
+static void visit_groups(const char *membership, const char *root, const char *controller,
+                         void (*visit)(void *context, const char *group, bool is_unified), void *context)
 {
     char text[TEXT_BYTES], group[PATH_BYTES];
-    size_t least = SIZE_MAX;
-    if (!read_text(membership, text)) return SIZE_MAX;
+    if (!read_text(membership, text)) return;
     for (char *line = text; line && *line;) {
         char *end = strchr(line, '\n');
         if (end) *end++ = 0;
@@ -68,16 +79,47 @@ size_t base_cgroup_available(const char *membership, const char *root)
         if (!path) continue;
         *path++ = 0;
         const bool is_unified = controllers[1] == 0;
-        if (!is_unified && strcmp(controllers + 1, "memory") != 0) continue;
-        const cgroup_files *files = is_unified ? &unified : &separate;
-        const int top = snprintf(group, sizeof group, "%s%s", root, files->folder);
-        if (top < 0 || snprintf(group + top, sizeof group - (size_t)top, "%s", path) >= (int)sizeof group - top) continue;
+        if (!is_unified && !has_controller(controllers + 1, controller)) continue;
+        const int top = snprintf(group, sizeof group, "%s%s%s", root, is_unified ? "" : "/", is_unified ? "" : controller);
+        if (top < 0 || top >= (int)sizeof group) continue;
+        if (snprintf(group + top, sizeof group - (size_t)top, "%s", path) >= (int)sizeof group - top) continue;
         for (char *slash = group + strlen(group); slash && slash >= group + top; slash = strrchr(group, '/')) {
-            *slash = 0; // the group, then each that holds it: the least of their limits counts
-            const size_t left = left_in_group(group, files);
-            if (left < least) least = left;
+            *slash = 0;
+            visit(context, group, is_unified);
             if (slash == group + top) break;
         }
     }
+}
+
+static void take_memory(void *context, const char *group, bool is_unified)
+{
+    size_t *least = context;
+    const size_t left = left_in_group(group, is_unified ? &unified : &separate);
+    if (left < *least) *least = left;
+}
+
+size_t base_cgroup_available(const char *membership, const char *root)
+{
+    size_t least = SIZE_MAX;
+    visit_groups(membership, root, "memory", take_memory, &least);
+    return least;
+}
+
+// "200000 100000": µs of processor time in each period; "max" and -1: no limit.
+static void take_cores(void *context, const char *group, bool is_unified)
+{
+    char text[TEXT_BYTES], *end;
+    double *least = context, period = 100000;
+    if (!read_name(group, is_unified ? "cpu.max" : "cpu.cfs_quota_us", text)) return;
+    const double quota = (double)strtoll(text, &end, 10);
+    if (end == text || quota <= 0) return;
+    if (is_unified || read_name(group, "cpu.cfs_period_us", text)) period = (double)strtoll(is_unified ? end : text, NULL, 10);
+    if (period > 0) *least = fmin(*least, quota / period);
+}
+
+double base_cgroup_cores(const char *membership, const char *root)
+{
+    double least = INFINITY;
+    visit_groups(membership, root, "cpu", take_cores, &least);
     return least;
 }
