@@ -34,9 +34,10 @@ int ranks_local(void)
     return read_first(names, -1);
 }
 
+// Of Slurm the tasks of a step, which srun sets; SLURM_NTASKS is there for a serial program of a batch script too.
 int ranks_count(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS", NULL};
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", NULL};
     return read_first(names, 1);
 }
 

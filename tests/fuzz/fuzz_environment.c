@@ -24,7 +24,7 @@ static const char *const names[] = {"MLFF_CPU",
                                     "OMPI_COMM_WORLD_LOCAL_RANK",
                                     "SLURM_LOCALID",
                                     "PMI_SIZE",
-                                    "SLURM_NTASKS",
+                                    "SLURM_STEP_NUM_TASKS",
                                     "PMI_RANK",
                                     "MV2_COMM_WORLD_RANK"};
 enum { N_NAMES = sizeof names / sizeof *names };
