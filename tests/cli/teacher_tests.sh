@@ -253,10 +253,10 @@ test_copies() {
     run 1 $judge --test other.xyz
     says 'held_out +passed +0 '
     says 'against the labels of 1 held-out structure;'
-    says '^not judged, since there is no --teacher to compare with: speed, pressed$'
+    says '^not judged, since there is no --teacher to compare with: speed, pressed, error.dynamics$'
     grep -q '^speed' out && fail "a speed without a teacher"
     run 1 $judge --test other.xyz --min-speed 2
-    says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0' && says '^not judged, .*: pressed$'
+    says 'speed +NOT MEASURED +- .*name one, or ask for a speed of 0' && says '^not judged, .*: pressed, error.dynamics$'
     # Without --trained-on: by the file that the student's metadata name, wherever both are moved to, as long as it is the same.
     judge="--nve 0 --hot 0 --compare 0"
     mkdir moved stored
