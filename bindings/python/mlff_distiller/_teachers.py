@@ -54,12 +54,12 @@ class Label:
     problem: str
 
 
-def _has_stress(calculator: Any) -> bool:
+def has_stress(calculator: Any) -> bool:
     """Whether an ASE calculator says that it has a stress."""
     return "stress" in getattr(calculator, "implemented_properties", ()) and hasattr(calculator, "get_stress")
 
 
-def _stress_of(atoms: Atoms) -> Array | None:
+def stress_of(atoms: Atoms) -> Array | None:
     """The stress by the atoms' calculator, [6] eV/Å³ in Voigt order; None where it has none after all."""
     try:
         found = atoms.calc.get_stress(atoms)
@@ -116,7 +116,7 @@ class Teacher:
             out = Handle(lib.core.mlff_teacher_destroy)
             lib.core.mlff_teacher_create(identity, ctypes.cast(self._function, c_void_p), None, byref(out))
             self._handle = out
-            if _has_stress(teacher):
+            if has_stress(teacher):
                 self._virial_function = s.VIRIAL_FUNCTION(self._compute_one)
                 lib.core.mlff_teacher_virial_set(out, ctypes.cast(self._virial_function, c_void_p), None)
 
@@ -156,7 +156,7 @@ class Teacher:
             doubles(forces, shape)[:] = host_array(atoms.get_forces(), np.float64, shape, "forces")
             doubles(energy, 1)[0] = energy_of(atoms)
             if virial is not None:
-                stress = _stress_of(atoms)
+                stress = stress_of(atoms)
                 doubles(virial, (3, 3))[:] = np.nan if stress is None else -atoms.get_volume() * stress[_VOIGT]
             interrupts.inside = False
             return lib.OK

@@ -28,7 +28,7 @@ from ._bridge import Interrupts, each_atoms
 from ._datasets import Dataset
 from ._energies import energy_of
 from ._samples import Samples, System, charge_of_atoms
-from ._teachers import Label, Teacher, as_teacher, warn_of_moments
+from ._teachers import Label, Teacher, as_teacher, has_stress, stress_of, warn_of_moments
 from .engine import Array, Model
 from .errors import MlffUnsupportedError, MlffUsageError
 
@@ -250,7 +250,7 @@ def _warn_of_labels(path: str | os.PathLike[str], n_new: int) -> None:
     lib.show_warnings()
 
 
-def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label, Array]:
+def _label_of(atoms: Atoms, calculator: Any, stress: bool | None) -> tuple[s.mlff_label, Array]:
     """The calculator's label of one structure, and the array of forces that it borrows."""
     charge = charge_and_spin(atoms)[0] or charge_of_atoms(atoms)
     if charge:
@@ -263,7 +263,11 @@ def _label_of(atoms: Atoms, calculator: Any, stress: bool) -> tuple[s.mlff_label
     row = s.mlff_label(energy=energy_of(work), energy_deviation=np.nan, force_deviation=np.nan)
     row.forces = forces.ctypes.data
     row.stress[0] = np.nan
-    if stress and all(atoms.pbc):
+    if stress is None and all(atoms.pbc) and has_stress(calculator):
+        found = stress_of(work)
+        if found is not None:
+            row.stress[:] = found.tolist()
+    elif stress and all(atoms.pbc):
         row.stress[:] = host_array(work.get_stress(apply_constraint=False), np.float64, (6,), "stress").tolist()
         if not np.isfinite(row.stress[:]).all():
             raise ValueError("a stress that is not finite")
@@ -277,16 +281,16 @@ def label_with_calculator(
     frames: Iterable[Atoms],
     path: str | os.PathLike[str],
     name: str | None = None,
-    stress: bool = False,
+    stress: bool | None = None,
 ) -> LabelSummary:
-    """As `label`, by an ASE calculator that Python drives, with its stress where asked for.
+    """As `label`, by an ASE calculator that Python drives.
 
     A structure at which the calculator raises is left out and recorded as failed, which is a warning; with an IsolatedCalculator also
     one at which it crashes or hangs.
 
     Args:
         name: identifies the calculator in the file: give another one if a setting changes. None: its class.
-        stress: of structures that repeat along all three axes.
+        stress: of structures that repeat along all three axes. None: if the calculator says that it implements it.
     """
     import time
 
