@@ -486,6 +486,24 @@ test_distill_labels() {
     refused 1 'labels.extxyz: its labels are not those that the run in whole.run began with' distill --resume -o whole.run
 }
 
+# A teacher's file is found from other directories, and under other names.
+test_distill_elsewhere() {
+    printf '{"nve_ps": 0, "hot_ps": 0, "min_speed": 0, "n_structures": 20, "n_steps": 20, "n_features": 8, "n_layers": 1, "n_pressed": 0}' >small.json
+    mkdir models other
+    cp "$source_folder/models/ethanol.safetensors" models/own.safetensors
+    run 1 distill models/own.safetensors --system h2o --preset demo --config small.json --device cpu -o away.run
+    says '^verdict: FAILED'
+    rm away.run/student.safetensors
+    cd other
+    run 1 distill --resume -o ../away.run
+    says '^verdict: FAILED'
+    run 1 distill ../models/own.safetensors --system h2o --preset demo --config ../small.json --device cpu -o ../away.run
+    says '^verdict: FAILED'
+    cp ../models/own.safetensors copy.safetensors
+    refused 1 'is of another run: asked for is "teacher"' distill copy.safetensors --system h2o --preset demo --config ../small.json --device cpu -o ../away.run
+    cd ..
+}
+
 # Labels of which no run can be made: one line, and nothing is left behind.
 # A folder's run is of the structures that its file had, in whatever form it has them.
 test_distill_other_seeds() {

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -188,6 +187,15 @@ done:
     return status;
 }
 
+// A teacher that is a file of that name, not one of the search path.
+static void keep_teacher(distill *d)
+{
+    struct stat found;
+    const char *name = d->config.teacher;
+    if (name && stat(name, &found) == 0 && S_ISREG(found.st_mode) && realpath(name, d->teacher_path))
+        d->config.teacher = d->teacher_path;
+}
+
 // Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped
 // name leaves nothing behind.
 static mlff_status begin_folder(distill *d, const char *folder)
@@ -203,6 +211,7 @@ static mlff_status begin_folder(distill *d, const char *folder)
     if (d->is_new) MLFF_TRY(check_is_empty(d));
     if (d->is_new && d->options.labels) MLFF_TRY(distill_labels_save(d));
     if (d->is_new && d->config.systems) MLFF_TRY(keep_names(d));
+    if (d->is_new) keep_teacher(d);
     if (d->is_new || !distill_is_there(d, DISTILL_MADE_WITH))
         MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_MADE_WITH]));
     if (d->is_new) MLFF_TRY(mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG])); // last: with it the run exists

@@ -4,6 +4,8 @@
 #ifndef DISTILL_H
 #define DISTILL_H
 
+#include <limits.h>
+
 #include "base/base.h"
 #include "base/sha256.h"
 #include "mlff_distill.h"
@@ -49,6 +51,7 @@ typedef struct distill {
     mlff_teacher *teacher, *own_teacher; /* own: opened here; NULL of a run from labels without one */
     const char *given_systems;           /* the caller's names, relative to the working directory; NULL: the folder's */
     base_text system_names;              /* those that a new run keeps */
+    char teacher_path[PATH_MAX];         /* as well */
     char systems_hash[SHA256_TEXT_BYTES];
     mlff_samples *seeds; /* every structure of the systems; NULL of a run from labels */
     mlff_samples

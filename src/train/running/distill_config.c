@@ -350,11 +350,18 @@ static int count_names(const char *list)
     return n;
 }
 
+// The folder has the real path of a teacher's file, the caller may name it otherwise.
+static bool is_same_file(const char *a, const char *b)
+{
+    return a && b && base_same_file(a, b);
+}
+
 // Labels and structures are told by their hashes, wherever their files are; what is asked for has none before they are read.
 static bool is_compared(const struct field *field, const mlff_distill_config *asked, const mlff_distill_config *made,
                         bool files_alone)
 {
     if (field->use == VERDICT) return !files_alone;
+    if (field->offset == offsetof(mlff_distill_config, teacher)) return !is_same_file(asked->teacher, made->teacher);
     if (field->offset == offsetof(mlff_distill_config, labels)) return !asked->labels != !made->labels;
     if (field->offset == offsetof(mlff_distill_config, systems) && made->systems_hash)
         return count_names(asked->systems) != count_names(made->systems);
