@@ -135,16 +135,17 @@ class Sampling(unittest.TestCase):
         """What was made before Ctrl-C is in the exception."""
 
         class Tired(EMT):
-            n_left = 130
+            n_left = 0
 
             def calculate(self, *arguments, **keywords):
-                self.n_left -= 1
-                if self.n_left < 0:
+                Tired.n_left -= 1
+                if Tired.n_left == 0:
                     raise KeyboardInterrupt
                 super().calculate(*arguments, **keywords)
 
         keywords = dict(n_samples=20, methods=["rattle", "md"], temperatures=[300.0], interval_fs=2.0, oversample=1)
-        whole = sample(Teacher(EMT()), copper(1), **keywords)
+        whole = sample(Teacher(Tired()), copper(1), **keywords)
+        Tired.n_left = -Tired.n_left * 7 // 10  # ASE asks once or twice for a structure, by its version
         with self.assertRaises(KeyboardInterrupt) as caught:
             sample(Teacher(Tired()), copper(1), **keywords)
         found = caught.exception.samples
