@@ -160,7 +160,7 @@ typedef struct mlff_sample_options {
     uint64_t seed;     /* of all random numbers */
     mlff_sample_callback callback;
     void *context;
-    /* Of structures that repeat along three axes, every other displaced structure, chain and trajectory has another cell: the lengths change
+    /* Of structures that repeat along three axes without vacuum or fixed atoms, every other displaced structure, chain and trajectory has another cell: the lengths change
      * by up to ± this, and each component of the strain by a third of it beside. 0.03; 0: all have the seeds' cells. */
     double strain;
 } mlff_sample_options;

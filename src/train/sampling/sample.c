@@ -145,9 +145,10 @@ static int64_t part(int64_t total, int64_t n, int64_t k)
 }
 
 // Every other structure, chain or trajectory has a cell of its own: the stress says how the energy changes with the cell at one size alone.
-static void strain(sampling *s, int64_t k, mlff_system *system)
+static mlff_status strain(sampling *s, int64_t k, mlff_system *system)
 {
-    if (k % 2 == 1 && s->options.strain > 0) sample_strain(system, s->options.strain, s->options.seed, s->n_strained++);
+    if (k % 2 == 0 || s->options.strain == 0) return MLFF_OK;
+    return sample_strain(system, s->options.strain, s->options.seed, s->n_strained++);
 }
 
 static walkers walkers_of(sampling *s)
@@ -236,7 +237,8 @@ static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by
         } else {
             MLFF_TRY(sample_perturbed(system, temperature, o->seed, stream, &copy));
         }
-        strain(s, k / o->n_temperatures, copy);
+        if ((status = strain(s, k / o->n_temperatures, copy)) != MLFF_OK) mlff_system_destroy(copy);
+        MLFF_TRY(status);
         MLFF_TRY(offer(s, copy, origin, s->next_group++));
         if (k % 64 == 0) MLFF_TRY(proceed(s));
     }
@@ -291,7 +293,7 @@ static mlff_status sample_rattled(sampling *s, int64_t n)
         w = walkers_of(s);
         for (int64_t c = first; c < end; c++) {
             MLFF_TRY(walkers_add(&w, s->seeds->samples[c % n_seeds].system, 0, s->next_group++));
-            strain(s, c / n_seeds, w.walkers[w.n - 1].system);
+            MLFF_TRY(strain(s, c / n_seeds, w.walkers[w.n - 1].system));
         }
         MLFF_TRY(run_chains(s, &w, n < CHAIN_LENGTH ? (int)n : CHAIN_LENGTH));
     }
@@ -343,7 +345,7 @@ static mlff_status sample_dynamics(sampling *s, int64_t n)
         const double temperature = o->temperatures[k % o->n_temperatures];
         MLFF_TRY(walkers_add(&w, s->seeds->samples[k / o->n_temperatures % n_seeds].system, temperature, s->next_group++));
         const int64_t turn = k / o->n_temperatures / n_seeds;
-        strain(s, several ? turn : k, w.walkers[w.n - 1].system);
+        MLFF_TRY(strain(s, several ? turn : k, w.walkers[w.n - 1].system));
     }
     MLFF_TRY(walkers_thermalize(&w));
     MLFF_TRY(walkers_forces(&w));

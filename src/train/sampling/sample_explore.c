@@ -290,7 +290,7 @@ mlff_status mlff_explore(mlff_teacher *const *committee, int n_members, const ml
         MLFF_TRY(mlff_teacher_check(committee[0], seed, "a seed"));
         MLFF_TRY(walkers_add(&e.w, seed, e.options.temperatures[k % e.options.n_temperatures], group++));
         if ((size_t)(k / e.options.n_temperatures) / seeds->n % 2 == 1 && e.options.strain > 0)
-            sample_strain(e.w.walkers[k].system, e.options.strain, e.options.seed, n_strained++);
+            MLFF_TRY(sample_strain(e.w.walkers[k].system, e.options.strain, e.options.seed, n_strained++));
     }
     if (!(e.last_frame = base_alloc((size_t)n_walkers, sizeof *e.last_frame, "trajectories"))) MLFF_TRY(MLFF_ERR_MEMORY);
     for (int k = 0; k < n_walkers; k++) e.last_frame[k] = SIZE_MAX;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "atoms/atoms.h"
 #include "atoms/elements/covalent.h"
 
 // Calls `visit` for each pair closer than `limit` sums of radii, once in each direction.
@@ -110,11 +111,46 @@ void sample_bonds_free(sample_bonds *bonds)
     *bonds = (sample_bonds){0};
 }
 
-void sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t number)
+// The widest empty layer along an axis, Å: vacuum beside a surface or around a molecule.
+static double widest_gap(const mlff_system *system, const double inverse[9], int axis, double *fractions)
+{
+    double widest = 0, square = 0;
+    const int n = system->n_atoms;
+    for (int i = 0; i < n; i++) {
+        const double *r = system->positions + 3 * (size_t)i;
+        const double fraction = r[0] * inverse[axis] + r[1] * inverse[3 + axis] + r[2] * inverse[6 + axis];
+        fractions[i] = fraction - floor(fraction);
+    }
+    base_sort(fractions, (size_t)n);
+    for (int i = 0; i + 1 < n; i++) widest = fmax(widest, fractions[i + 1] - fractions[i]);
+    widest = fmax(widest, fractions[0] + 1 - fractions[n - 1]);
+    for (int c = 0; c < 3; c++) square += inverse[3 * c + axis] * inverse[3 * c + axis];
+    return widest / sqrt(square);
+}
+
+// Can its volume change in dynamics at constant pressure? Three axes repeat, nothing is fixed, and there is no vacuum.
+static mlff_status fills_its_cell(const mlff_system *system, bool *fills_out)
+{
+    static const double VACUUM = 6; // Å: wider than any two layers of a crystal, narrower than what surfaces are given
+    double inverse[9];
+    *fills_out = system->n_atoms > 0 && system->periodic[0] && system->periodic[1] && system->periodic[2] &&
+                 atoms_invert(system->cell, inverse);
+    for (int i = 0; system->fixed && i < system->n_atoms; i++) *fills_out = *fills_out && !system->fixed[i];
+    if (!*fills_out) return MLFF_OK;
+    double *fractions = base_alloc((size_t)system->n_atoms, sizeof *fractions, "fractions");
+    if (!fractions) return MLFF_ERR_MEMORY;
+    for (int axis = 0; axis < 3; axis++) *fills_out = *fills_out && widest_gap(system, inverse, axis, fractions) < VACUUM;
+    base_free(fractions);
+    return MLFF_OK;
+}
+
+mlff_status sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t number)
 {
     const uint64_t stream = ((uint64_t)0x73747261 << 32) + (uint64_t)number;
     double strain[6]; // xx, yy, zz, yz, xz, xy
-    if (!(system->periodic[0] && system->periodic[1] && system->periodic[2])) return;
+    bool fills;
+    const mlff_status status = fills_its_cell(system, &fills);
+    if (status != MLFF_OK || !fills) return status;
     const double all = (number % 2 ? -largest : largest) * (0.2 + 0.8 * base_random_uniform(seed, stream, 0));
     for (int k = 0; k < 6; k++)
         strain[k] = largest / 3 * (2 * base_random_uniform(seed, stream, 1 + (uint64_t)k) - 1) + (k < 3 ? all : 0);
@@ -125,4 +161,5 @@ void sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t n
         const double before[3] = {r[0], r[1], r[2]};
         for (int c = 0; c < 3; c++) r[c] = before[0] * map[0][c] + before[1] * map[1][c] + before[2] * map[2][c];
     }
+    return MLFF_OK;
 }

@@ -34,8 +34,8 @@ mlff_status sample_bonds_find(const mlff_system *system, sample_bonds *bonds);
 double sample_bonds_longest(const sample_bonds *bonds, const mlff_system *system);
 void sample_bonds_free(sample_bonds *bonds);
 
-/* Strains a structure that repeats along three axes, its atoms with it: all lengths by the same, 0.2 to 1 of largest (shorter where number is odd), and each
- * component of the strain by up to a third of that. Others are left as they are. Deterministic in seed and number. */
-void sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t number);
+/* Strains a structure whose volume may change, its atoms with it (three axes repeat, nothing is fixed, and no layer of 6 Å is empty): all lengths by the same, 0.2 to 1 of largest (shorter where number is odd), and each
+ * component of the strain by up to a third of that. Others are left as they are. Deterministic in seed and number. Fails with MLFF_ERR_MEMORY. */
+mlff_status sample_strain(mlff_system *system, double largest, uint64_t seed, int64_t number);
 
 #endif
