@@ -68,6 +68,17 @@ static void test_planted_errors(void **state)
     }
 }
 
+// More than wait until a run has ended.
+static void test_many_structures(void **state)
+{
+    (void)state;
+    planted student = {0}, teacher = {.off = 0.01};
+    const mlff_bar bar = measure(&student, &teacher, rest, 1208);
+    assert_true(fabs(bar.value - 10) < 1e-6);
+    assert_int_equal(teacher.n_calls, 1208);
+    assert_non_null(strstr(bar.text, "1208 structures (604 at 300 K: "));
+}
+
 // Structures at which the teacher fails are left out and told; of too many of them nothing is said of the others.
 static void test_failing_teacher(void **state)
 {
@@ -114,10 +125,8 @@ static void test_nothing_to_compare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted_errors),
-        cmocka_unit_test(test_failing_teacher),
-        cmocka_unit_test(test_failing_student),
-        cmocka_unit_test(test_nothing_to_compare),
+        cmocka_unit_test(test_planted_errors),  cmocka_unit_test(test_many_structures),    cmocka_unit_test(test_failing_teacher),
+        cmocka_unit_test(test_failing_student), cmocka_unit_test(test_nothing_to_compare),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

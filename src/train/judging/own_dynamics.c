@@ -9,7 +9,10 @@
 
 // Two runs at each of two temperatures. Held-out structures are of the same trajectories' making as those of the training, and are chosen to
 // differ; these are what a user's dynamics have.
-enum { RUNS_EACH = 2, TEMPERATURES = 2, AT_ONCE = 16, FEWEST_EACH = 4 };
+enum { RUNS_EACH = 2, TEMPERATURES = 2, FEWEST_EACH = 4 };
+// Structures that wait until a run has ended, so that dynamics on a GPU go on without other calls of their evaluator, and of them those that
+// the teacher is given in one call.
+enum { MOST_WAITING = 256, AT_ONCE = 16 };
 #define BEFORE_PS 1.0 // until the first structure: the start is relaxed
 #define APART_PS 0.1
 #define MOST_FAILED 0.25 // of the structures: where the teacher fails at more, those left do not stand for all
@@ -18,9 +21,10 @@ typedef struct own_errors {
     const verdict_run *run;
     double *forces; // [n_atoms][3] of the student
     int n_waiting;  // structures that the teacher is to compute
-    mlff_system *waiting[AT_ONCE];
+    mlff_system *waiting[MOST_WAITING];
     mlff_label labels[AT_ONCE];
-    int temperature; // of those that wait
+    int temperature;  // of those that wait
+    const char *what; // told as progress
     int n_failed;
     char problem[200]; // of the teacher, at the first that failed
     struct {
@@ -32,10 +36,8 @@ typedef struct own_errors {
 
 static void drop_waiting(own_errors *errors)
 {
-    for (int k = 0; k < errors->n_waiting; k++) {
-        mlff_system_destroy(errors->waiting[k]);
-        mlff_label_clear(&errors->labels[k]);
-    }
+    for (int k = 0; k < errors->n_waiting; k++) mlff_system_destroy(errors->waiting[k]);
+    for (int k = 0; k < AT_ONCE; k++) mlff_label_clear(&errors->labels[k]);
     errors->n_waiting = 0;
 }
 
@@ -63,10 +65,14 @@ static mlff_status add_structure(own_errors *errors, const mlff_system *system, 
 static mlff_status compute_waiting(own_errors *errors)
 {
     mlff_status status = MLFF_OK;
-    memset(errors->labels, 0, sizeof errors->labels);
-    if (errors->n_waiting == 0) return MLFF_OK;
-    MLFF_TRY(beside_teacher_label(errors->run->teacher, errors->waiting, errors->n_waiting, errors->labels));
-    for (int k = 0; k < errors->n_waiting; k++) MLFF_TRY(add_structure(errors, errors->waiting[k], &errors->labels[k]));
+    for (int first = 0; first < errors->n_waiting; first += AT_ONCE) {
+        const int left = errors->n_waiting - first, n = left < AT_ONCE ? left : AT_ONCE;
+        MLFF_TRY(verdict_tell(errors->run, errors->what, 1.0));
+        MLFF_TRY(beside_teacher_label(errors->run->teacher, errors->waiting + first, n, errors->labels));
+        for (int k = 0; k < n; k++) MLFF_TRY(add_structure(errors, errors->waiting[first + k], &errors->labels[k]));
+        for (int k = 0; k < n; k++) mlff_label_clear(&errors->labels[k]);
+        memset(errors->labels, 0, sizeof errors->labels);
+    }
 done:
     drop_waiting(errors);
     return status;
@@ -80,7 +86,7 @@ static mlff_status take_structure(void *context, int64_t k, const mlff_system *s
     if ((k + 1) % apart != 0) return MLFF_OK;
     const mlff_status status = mlff_system_copy(system, &errors->waiting[errors->n_waiting]);
     if (status != MLFF_OK) return status;
-    return ++errors->n_waiting < AT_ONCE ? MLFF_OK : compute_waiting(errors);
+    return ++errors->n_waiting < MOST_WAITING ? MLFF_OK : compute_waiting(errors);
 }
 
 // Of the structures asked for, those of one run: the forces of large systems are many.
@@ -100,9 +106,11 @@ static mlff_status follow(const verdict_run *run, own_errors *errors, double kel
     base_format(what, sizeof what, "errors in own dynamics, run %d of %d", number + 1, RUNS_EACH * TEMPERATURES);
     MLFF_TRY(trajectory_begin(run, &run->student, MLFF_LANGEVIN, kelvin, run->verdict->options.seed + 4000 + (uint64_t)number,
                               what, &t));
+    errors->what = what;
     MLFF_TRY(trajectory_sample(run, &t, trajectory_samples(run, BEFORE_PS), NULL, NULL, &done));
     MLFF_TRY(
         trajectory_sample(run, &t, structures_of_run(run) * trajectory_samples(run, APART_PS), take_structure, errors, &done));
+    trajectory_free(&t);
     MLFF_TRY(compute_waiting(errors));
 done:
     drop_waiting(errors);
