@@ -131,6 +131,14 @@ class Sampling(unittest.TestCase):
         with self.assertRaises(MlffUsageError):
             sample(teacher, copper(1), n_sample=3)
 
+    def test_fixed_atoms_stay(self):
+        atoms = copper(1)[0]
+        atoms.set_constraint(FixAtoms(indices=[0, 2]))
+        teacher = Teacher(EMT())
+        for found in sample(teacher, [atoms], n_samples=20, methods=["rattle", "thermal"], relax=False):
+            np.testing.assert_allclose(found.positions[[0, 2]], atoms.positions[[0, 2]], atol=1e-12)
+            np.testing.assert_array_equal(found.constraints[0].index, [0, 2])
+
     def test_stopped(self):
         """What was made before Ctrl-C is in the exception."""
 

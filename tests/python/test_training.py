@@ -9,13 +9,14 @@ import warnings
 import numpy as np
 from ase.build import bulk
 from ase.calculators.emt import EMT
+from ase.constraints import FixAtoms
 from ase.db import connect
-from ase.io import write
+from ase.io import read, write
 
 from mlff_distiller.distill import Dataset, Teacher
 from mlff_distiller.engine import Evaluator, Model
 from mlff_distiller.errors import MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
-from mlff_distiller.training import Trainer, distill, read_history
+from mlff_distiller.training import Trainer, _name_seeds, distill, read_history
 
 
 def copper(n, first=0):
@@ -142,6 +143,15 @@ class Training(unittest.TestCase):
 
 
 class Distilling(unittest.TestCase):
+    def test_fixed_atoms_of_seeds(self):
+        atoms = bulk("Cu", cubic=True)
+        atoms.set_constraint(FixAtoms(indices=[0, 2]))
+        with tempfile.TemporaryDirectory() as folder:
+            _name_seeds(pathlib.Path(folder), [bulk("Cu", cubic=True), atoms, bulk("Cu", cubic=True)])
+            found = read(pathlib.Path(folder) / "seeds.extxyz", ":")
+        self.assertEqual([len(one.constraints) for one in found], [0, 1, 0])
+        np.testing.assert_array_equal(found[1].constraints[0].index, [0, 2])
+
     def test_whole_run_by_an_ase_calculator(self):
         atoms = bulk("Cu", cubic=True)
         seen = []

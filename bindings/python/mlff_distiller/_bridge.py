@@ -398,6 +398,15 @@ def warn_of_constraints(atoms: Any) -> None:
         warnings.warn(f"{', '.join(others)}: only FixAtoms is obeyed here, other constraints are left out", MlffWarning, stacklevel=3)
 
 
+def fixed_atoms(atoms: Any) -> list[int]:
+    """The indices of FixAtoms."""
+    if not atoms.constraints:
+        return []
+    from ase.constraints import FixAtoms
+
+    return [int(i) for c in atoms.constraints if isinstance(c, FixAtoms) for i in c.index]
+
+
 def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool = False) -> int:
     """A C system of ASE's atoms; `index` goes into its label_energy. With `fixed` FixAtoms too, with `motion` also velocities and masses."""
     check_atoms(atoms)
@@ -422,9 +431,7 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False, fixed: bool 
             lib.core.mlff_system_add_velocities(address)
             doubles(system.velocities, (n, 3))[:] = host_array(atoms.get_velocities(), np.float64, (n, 3), "velocities") * fs
     if (motion or fixed) and atoms.constraints:
-        from ase.constraints import FixAtoms
-
-        held = [i for c in atoms.constraints if isinstance(c, FixAtoms) for i in c.index]
+        held = fixed_atoms(atoms)
         if held:
             lib.core.mlff_system_add_fixed(address)
             flags = (ctypes.c_ubyte * n).from_address(system.fixed)

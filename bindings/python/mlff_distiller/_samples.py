@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ctypes import byref, c_char_p, c_int, c_int64
+from ctypes import byref, c_char_p, c_int, c_int64, c_ubyte
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class System:
     def __init__(self, atoms: Atoms) -> None:
         check_atoms(atoms)
         number = group_of(atoms.info.get("group", -1))
-        self.address = system_from_atoms(atoms, 0)
+        self.address = system_from_atoms(atoms, 0, fixed=True)
         system = s.mlff_system.from_address(self.address)
         system.label_energy = float("nan")
         system.group = number
@@ -106,10 +106,16 @@ class Samples:
             self.has_moments = self.has_moments or has_moments(atoms)
 
     def atoms(self) -> list[Atoms]:
+        from ase.constraints import FixAtoms
+
         found = []
         origin = c_char_p()
         for k in range(lib.core.mlff_samples_size(self.handle)):
-            atoms = atoms_from_system(lib.core.mlff_samples_get(self.handle, k, byref(origin)))
+            address = lib.core.mlff_samples_get(self.handle, k, byref(origin))
+            atoms = atoms_from_system(address)
+            if flags := s.mlff_system.from_address(address).fixed:
+                held = np.ctypeslib.as_array((c_ubyte * len(atoms)).from_address(flags))
+                atoms.set_constraint(FixAtoms(indices=np.flatnonzero(held)))
             atoms.info["origin"] = (origin.value or b"").decode("utf-8", "ignore")
             found.append(atoms)
         return found

@@ -30,7 +30,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
-from ._bridge import Interrupts, each_atoms, in_pieces
+from ._bridge import Interrupts, each_atoms, fixed_atoms, in_pieces
 from ._devices import parse_device
 from ._files import write_whole
 from ._handles import Handle, exclusive
@@ -297,20 +297,34 @@ def _take_settings(config: s.mlff_distill_config, given: dict[str, Any]) -> None
         setattr(config, name, value)
 
 
+def _seed_text(atoms: Any) -> str:
+    """One structure as extended XYZ, with its fixed atoms as a column, for which older versions of ASE need an array of that name, and newer
+    ones must not have it."""
+    from ase.constraints import FixAtoms
+    from ase.io import write
+
+    held, made, text = fixed_atoms(atoms), atoms.copy(), io.StringIO()
+    made.set_constraint(FixAtoms(indices=held) if held else None)
+    write(text, made, format="extxyz")
+    if held and ":move_mask:" not in text.getvalue():
+        made.set_array("move_mask", ~np.isin(np.arange(len(made)), held))
+        text = io.StringIO()
+        write(text, made, format="extxyz")
+    return text.getvalue()
+
+
 def _name_seeds(folder: pathlib.Path, seeds: Any) -> bytes:
     """The names of seeds; structures become a file in the run's folder."""
     if isinstance(seeds, (str, os.PathLike)):
         return lib.path_bytes(seeds)
-    from ase.io import write
-
-    text, path = io.StringIO(), folder / "seeds.extxyz"
+    path = folder / "seeds.extxyz"
     if "," in os.fspath(path):
         raise MlffUsageError(f"{folder}: names of systems are separated by commas, and this folder has one in its name; give another folder")
-    write(text, [atoms.copy() for atoms in seeds], format="extxyz")
+    text = "".join(_seed_text(atoms) for atoms in seeds)
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        write_whole(path, text.getvalue())
-    elif path.read_text(encoding="utf-8") != text.getvalue():
+        write_whole(path, text)
+    elif path.read_text(encoding="utf-8") != text:
         raise MlffUsageError(f"{folder} holds a run of other seeds; give another folder")
     return lib.path_bytes(path)
 
